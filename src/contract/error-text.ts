@@ -43,6 +43,8 @@ const byField: Record<string, string> = {
   'options[cron] invalid_format':
     'Enter five fields (minute, hour, day, month, weekday), for example 0 3 * * *, or a word such as @daily. The first time must come within eight years.',
   'options[time_zone] invalid_format': 'Choose a time zone, for example Europe/Berlin.',
+  'time_zone invalid_format': 'Enter the name of a time zone, for example Europe/Berlin.',
+  'theme invalid_format': 'Choose system, light or dark.',
   'name invalid_format':
     'Use one line of at most 255 bytes. The name of a variable has only letters, digits and underscores.',
   'name already_exists': 'This name is already in use (case and white space are ignored). Choose another.',
@@ -77,6 +79,7 @@ const byField: Record<string, string> = {
   'archive invalid_format': 'This archive cannot be read. Use tar (plain, gzip, bzip2, xz or zstd) or zip.',
   'archive is_blank': 'Choose an archive to upload.',
   'code invalid_format': 'This is not the code printed by “assay serve”. Check it for typing errors.',
+  'current_password invalid_format': 'This is not your current password.',
   'password invalid_format': 'Use at least 8 characters.',
   'generic is_reserved': 'This is still in use, so it cannot be deleted.',
   'generic invalid_format': 'The form could not be read. Try again.',

@@ -4,6 +4,8 @@
 import { type AccountKind, accountKinds, type Standing, standings } from './access.ts';
 import { checkEmail, checkLine, checkRedirectUri } from './names.ts';
 import { type ErrorCode, type Errors, Refusal } from './refusal.ts';
+import { type Theme, themes } from './theme.ts';
+import { checkTimeZone } from './trigger/cron.ts';
 
 export type NewAccount = { email: string; kind: AccountKind; admin: boolean };
 export type AccountChange = {
@@ -45,6 +47,20 @@ export function parseAccountChange(input: {
     ...(trialEndsAt !== undefined && { trialEndsAt }),
     ...(input.admin !== undefined && { admin: input.admin }),
   };
+}
+
+/** How pages are shown to an account. An empty time zone is the one of the browser. */
+export function parseDisplay(input: { theme: string; timeZone: string }): {
+  theme: Theme;
+  timeZone: string;
+} {
+  const theme = oneOf(themes, input.theme);
+  const timeZone = input.timeZone.trim();
+  refuseInvalid({
+    theme: theme ? undefined : 'invalid_format',
+    time_zone: timeZone === '' ? undefined : checkTimeZone(timeZone),
+  });
+  return { theme: theme as Theme, timeZone };
 }
 
 export function parseNewApplication(input: {

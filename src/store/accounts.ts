@@ -1,8 +1,9 @@
 // Accounts, their API keys and passwords, sign-in links and sessions.
 
-import { and, eq, gt, isNull, lte, ne, or, sql } from 'drizzle-orm';
+import { and, desc, eq, gt, isNull, lte, ne, or, type SQL, sql } from 'drizzle-orm';
 import type { AccountKind, Standing } from '../domain/access.ts';
 import { digestOf, newSecret, sameDigest } from '../domain/secret.ts';
+import type { Theme } from '../domain/theme.ts';
 import { type Db, prepared } from './database/db.ts';
 import { accounts, authorizationCodes, sessions, signInLinks, tokens } from './database/schema.ts';
 
@@ -10,6 +11,8 @@ export type Account = typeof accounts.$inferSelect;
 
 const LINK_LIFETIME_MS = 7 * 24 * 3600_000;
 const SESSION_LIFETIME_MS = 30 * 24 * 3600_000;
+const SESSION_USE_INTERVAL_MS = 5 * 60_000;
+const MAX_USER_AGENT_LENGTH = 300;
 
 const byEmail = prepared(db =>
   db.orm
@@ -94,6 +97,8 @@ export function updateAccount(
     standing: Standing;
     trialEndsAt: number | null;
     apiKeyDigest: Buffer;
+    theme: Theme;
+    timeZone: string;
   }>,
 ): void {
   db.write(() => {
@@ -162,7 +167,14 @@ export function claimSignInLink(db: Db, token: string): Account | undefined {
   });
 }
 
-export function createSession(db: Db, accountId: bigint): string {
+/** What a browser reports when it signs in. */
+export type SessionOrigin = { userAgent: string; address: string };
+
+export function createSession(
+  db: Db,
+  accountId: bigint,
+  origin: SessionOrigin = { userAgent: '', address: '' },
+): string {
   const token = newSecret('session');
   db.write(() => {
     const now = db.now();
@@ -174,28 +186,97 @@ export function createSession(db: Db, accountId: bigint): string {
         accountId,
         createdAt: now,
         expiresAt: now + SESSION_LIFETIME_MS,
+        usedAt: now,
+        userAgent: origin.userAgent.slice(0, MAX_USER_AGENT_LENGTH),
+        address: origin.address,
       })
       .run();
   });
   return token;
 }
 
-export function findSession(db: Db, token: string): Account | undefined {
-  return db.orm
-    .select()
+const byToken = prepared(db =>
+  db.orm
+    .select({ account: accounts, usedAt: sessions.usedAt })
     .from(sessions)
     .innerJoin(accounts, eq(accounts.id, sessions.accountId))
-    .where(and(eq(sessions.tokenDigest, digestOf(token)), gt(sessions.expiresAt, db.now())))
-    .get()?.accounts;
+    .where(
+      and(
+        eq(sessions.tokenDigest, sql.placeholder('digest')),
+        gt(sessions.expiresAt, sql.placeholder('now')),
+      ),
+    )
+    .prepare(),
+);
+
+/** Records the use of the session, at most once in five minutes. */
+export function findSession(db: Db, token: string): Account | undefined {
+  const [digest, now] = [digestOf(token), db.now()];
+  const found = byToken(db).get({ digest, now });
+  if (found && now - found.usedAt > SESSION_USE_INTERVAL_MS) recordSessionUse(db, digest);
+  return found?.account;
+}
+
+function recordSessionUse(db: Db, digest: Buffer): void {
+  try {
+    db.write(() =>
+      db.orm.update(sessions).set({ usedAt: db.now() }).where(eq(sessions.tokenDigest, digest)).run(),
+    );
+  } catch {
+    // If the disk is full, pages must still be shown.
+  }
+}
+
+/** Names a session on pages. It reveals nothing about the token. */
+const sessionKey = sql<string>`lower(hex(substr(${sessions.tokenDigest}, 1, 12)))`;
+
+export type SessionEntry = SessionOrigin & {
+  key: string;
+  createdAt: number;
+  usedAt: number;
+  isCurrent: boolean;
+};
+
+/** The sessions of an account: the one with `currentToken` first, then the last used. */
+export function listSessions(db: Db, accountId: bigint, currentToken: string, limit: number): SessionEntry[] {
+  const isCurrent = eq(sessions.tokenDigest, digestOf(currentToken));
+  return db.orm
+    .select({
+      key: sessionKey,
+      userAgent: sessions.userAgent,
+      address: sessions.address,
+      createdAt: sessions.createdAt,
+      usedAt: sessions.usedAt,
+      isCurrent: sql`${isCurrent}`.mapWith(Boolean),
+    })
+    .from(sessions)
+    .where(and(eq(sessions.accountId, accountId), gt(sessions.expiresAt, db.now())))
+    .orderBy(desc(isCurrent), desc(sessions.usedAt), desc(sessions.createdAt))
+    .limit(limit)
+    .all();
+}
+
+/** Ends one session of the account. False if it has no such session. */
+export function deleteSessionByKey(db: Db, accountId: bigint, key: string): boolean {
+  return deleteSessions(db, and(eq(sessions.accountId, accountId), eq(sessionKey, key))) > 0;
+}
+
+export function deleteOtherSessions(db: Db, accountId: bigint, currentToken: string): number {
+  const isOther = ne(sessions.tokenDigest, digestOf(currentToken));
+  return deleteSessions(db, and(eq(sessions.accountId, accountId), isOther));
 }
 
 export function deleteSession(db: Db, token: string): void {
-  db.write(() =>
-    db.orm
-      .delete(sessions)
-      .where(eq(sessions.tokenDigest, digestOf(token)))
-      .run(),
-  );
+  deleteSessions(db, eq(sessions.tokenDigest, digestOf(token)));
+}
+
+/** Open streams of the sessions end at once. */
+function deleteSessions(db: Db, which: SQL | undefined): number {
+  return db.write(() => {
+    const ended = db.orm.delete(sessions).where(which).returning({ accountId: sessions.accountId }).all();
+    for (const accountId of new Set(ended.map(one => one.accountId))) db.touch(`account:${accountId}`);
+    return ended.length;
+  });
 }
 
 /** Sets the password and revokes everything else that signs in to the account: links, sessions, OAuth tokens and codes. */

@@ -3,6 +3,7 @@
 import { type Context, Hono } from 'hono';
 import type { Endpoint, Services } from '../api/endpoint.ts';
 import type { Bindings } from '../api/router.ts';
+import { accountPages } from './account/account.ts';
 import { adminPages } from './account/admin.ts';
 import { adminCachePages } from './account/admin-caches.ts';
 import { applicationPages } from './account/applications.ts';
@@ -70,6 +71,7 @@ export const routes: readonly Route[] = [
   ...dependenciesPages,
   ...dependencyPages,
   ...dependencyFilesPages,
+  ...accountPages,
   ...applicationPages,
   ...authorizePages,
   ...adminPages,

@@ -156,7 +156,7 @@ async function findEmail(host: Pick<Host, 'url' | 'ca' | 'credentials'>): Promis
   } catch (error) {
     if (error instanceof ServerError && error.status === 401 && kindOf(host.credentials) === 'api_key')
       throw refused(
-        `the server does not accept this email and API key: ${host.url}/ui/applications makes a new key`,
+        `the server does not accept this email and API key: ${host.url}/ui/account makes a new key`,
       );
     throw error;
   } finally {
@@ -168,7 +168,7 @@ async function askForKey(url: string, given: string | undefined): Promise<Creden
   const withoutTerminal = '--with-key needs --email EMAIL, and the API key on standard input';
   const email = given ?? (await ask('Email: ', withoutTerminal));
   const apiKey = process.stdin.isTTY
-    ? await ask(`API key (${url}/ui/applications makes one): `, withoutTerminal, { isSecret: true })
+    ? await ask(`API key (${url}/ui/account makes one): `, withoutTerminal, { isSecret: true })
     : await readInputLine();
   if (!email?.trim() || !apiKey?.trim()) throw new UsageError('an email and an API key are needed');
   return { email: email.trim(), apiKey: apiKey.trim() };

@@ -1,4 +1,4 @@
-// The applications page: the account's API key, its registered applications, and the access it has granted to others.
+// The applications page: the account's registered applications, and the access it has granted to others.
 
 import { html } from 'hono/html';
 import type { SentFields } from '../../api/http/body.ts';
@@ -6,7 +6,6 @@ import { parseId } from '../../domain/id.ts';
 import { outOfBand } from '../../domain/names.ts';
 import { refusal } from '../../domain/refusal.ts';
 import { parseNewApplication } from '../../domain/registration.ts';
-import { replaceApiKey } from '../../store/accounts.ts';
 import {
   type Application,
   createApplication,
@@ -21,14 +20,13 @@ import { copyText, linkButton, pageHead, propertyList, relativeTime, table } fro
 import { actionButton, checkBox, formTo, renderForm, submitButton, textField } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { form, orShowAgain, page, type Route } from '../frame/route.ts';
-import { getByParam, type Html, type View, type Visit } from '../frame/visit.ts';
+import { getByParam, type Html, type Section, type View, type Visit } from '../frame/visit.ts';
 import { textOf } from './sign-in.ts';
 
 const PATH = '/ui/applications';
 
 export const applicationPages: Route[] = [
   page(PATH, showApplications),
-  form(`${PATH}/api-key`, createApiKey),
   page(`${PATH}/new`, showNewApplication),
   form(`${PATH}/new`, addApplication),
   form(`${PATH}/:application/secret`, createSecret),
@@ -42,10 +40,7 @@ function showApplications(visit: Visit): View {
     title: 'Applications',
     section: 'applications',
     body: html`${pageHead('Applications', { actions: linkButton(`${PATH}/new`, 'New application', 'primary') })}
-<section class="panel" aria-labelledby="api-key"><h2 id="api-key">API key</h2>
-<p>Scripts sign in with your email and this key as HTTP Basic credentials. ${visit.account.apiKeyDigest === null ? 'You have no key yet.' : 'You have a key, which cannot be shown again. A new key replaces it.'}</p>
-${actionButton(formTo(visit, `${PATH}/api-key`), 'New API key', visit.account.apiKeyDigest === null ? {} : { confirm: 'Create a new API key? The old one stops working at once.', yes: 'Create new API key', no: 'Keep old key' })}
-</section>
+<p class="lead">Applications act for their users without knowing their passwords or API keys. Your own API key is on the page <a href="/ui/account#api-key">Account</a>.</p>
 <section aria-labelledby="registered"><h2 id="registered">Registered applications</h2>${renderApplications(visit, listApplications(db, visit.account.id))}</section>
 <section aria-labelledby="granted"><h2 id="granted">Granted access</h2>${renderTokens(visit)}</section>`,
   };
@@ -110,22 +105,22 @@ function renderTokens(visit: Visit): Html {
 }
 
 /** Shows a secret; it is shown only once. */
-function secretView(title: string, properties: readonly (readonly [string, Html])[]): View {
+export function secretView(
+  title: string,
+  properties: readonly (readonly [string, Html])[],
+  parent: { href: string; label: string; section: Section } = {
+    href: PATH,
+    label: 'Applications',
+    section: 'applications',
+  },
+): View {
   return {
     title,
-    section: 'applications',
-    body: html`${pageHead(title, { parent: { href: PATH, label: 'Applications' } })}
+    section: parent.section,
+    body: html`${pageHead(title, { parent })}
 <div class="panel"><p class="lead">Copy it now. It is not shown again.</p>${propertyList(properties)}</div>
-<p>${linkButton(PATH, 'Done', 'primary')}</p>`,
+<p>${linkButton(parent.href, 'Done', 'primary')}</p>`,
   };
-}
-
-function createApiKey(visit: Visit): View {
-  const key = replaceApiKey(visit.services.db, visit.account.id);
-  return secretView('Your new API key', [
-    ['Email', html`<code>${visit.account.email}</code>`],
-    ['API key', copyText(key, 'Copy key')],
-  ]);
 }
 
 function showNewApplication(visit: Visit): View {

@@ -68,6 +68,6 @@ async function setUp(guest: Guest, sent: SentFields): Promise<View | Response> {
   if (!account) return respondRedirect('/ui');
   return respondRedirect('/ui', {
     message: 'Assay is set up. Create your first project.',
-    cookies: [beginSession(db, guest.request, account)],
+    cookies: [beginSession(guest, account)],
   });
 }

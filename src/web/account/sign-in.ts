@@ -85,7 +85,7 @@ async function signIn(guest: Guest, sent: SentFields): Promise<View | Response> 
     findByPassword(db, email, textOf(sent, 'password')),
   );
   if (account && standingOf(account, db.now()) !== 'suspended')
-    return respondRedirect(next, { cookies: [beginSession(db, guest.request, account)] });
+    return respondRedirect(next, { cookies: [beginSession(guest, account)] });
   guest.refused = { action: '/ui/sign-in', sent, errors: {} };
   return showSignIn(
     guest,
@@ -139,6 +139,6 @@ async function welcome(guest: Guest, sent: SentFields): Promise<View | Response>
   if (!account) return invalidLinkView;
   return respondRedirect('/ui', {
     message: 'Password set.',
-    cookies: [beginSession(db, guest.request, account)],
+    cookies: [beginSession(guest, account)],
   });
 }

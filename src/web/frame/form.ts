@@ -120,14 +120,17 @@ export function textField(
     /** Names, addresses and code: monospace, without spell check or automatic capitals. */
     code?: boolean;
     minLength?: number;
+    /** Values that the browser suggests while the user types. */
+    suggestions?: readonly string[];
   },
 ): Html {
   const type = options.type ?? 'text';
+  const { suggestions } = options;
   return renderField(
     form,
     options,
     (id, attributes) =>
-      html`<input id="${id}" name="${options.name}" type="${type}" value="${type === 'password' ? '' : form.value(options.name)}" autocomplete="${options.autocomplete ?? 'off'}"${options.placeholder ? html` placeholder="${options.placeholder}"` : ''}${options.minLength ? html` minlength="${options.minLength}"` : ''}${options.code ? raw(' class="code" spellcheck="false" autocapitalize="off"') : ''}${attributes}>`,
+      html`<input id="${id}" name="${options.name}" type="${type}" value="${type === 'password' ? '' : form.value(options.name)}" autocomplete="${options.autocomplete ?? 'off'}"${options.placeholder ? html` placeholder="${options.placeholder}"` : ''}${options.minLength ? html` minlength="${options.minLength}"` : ''}${options.code ? raw(' class="code" spellcheck="false" autocapitalize="off"') : ''}${suggestions ? html` list="${id}-list"` : ''}${attributes}>${suggestions ? html`<datalist id="${id}-list">${suggestions.map(value => html`<option value="${value}">`)}</datalist>` : ''}`,
   );
 }
 

@@ -83,12 +83,13 @@ function renderState(view: View): Html {
 async function renderDocument(guest: Guest, view: View): Promise<Html> {
   const styles = await Promise.all(['base.css', ...(view.styles ?? [])].map(assetHref));
   const scripts = await Promise.all(['assay.js', ...(view.scripts ?? [])].map(assetHref));
+  const { theme = 'system', timeZone = '' } = guest.session?.account ?? {};
   return html`<!doctype html>
-<html lang="en">
+<html lang="en"${theme === 'system' ? '' : html` data-theme="${theme}"`}${timeZone === '' ? '' : html` data-time-zone="${timeZone}"`}>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
+<meta name="color-scheme" content="${theme === 'system' ? 'light dark' : theme}">
 ${renderState(view)}
 ${styles.map(href => html`<link rel="stylesheet" href="${href}">`)}
 ${scripts.map(href => html`<script type="module" src="${href}"></script>`)}
@@ -130,7 +131,7 @@ ${brand}
 ${navigation}
 <form class="account" method="post" action="/ui/sign-out">
 <input type="hidden" name="csrf" value="${session.csrf}">
-<span class="account-email" title="${caller.email}">${caller.email}</span>
+<a class="account-email" href="/ui/account" title="${caller.email}"${view.section === 'account' ? html` aria-current="page"` : ''}>${caller.email}</a>
 <button class="link" type="submit">Sign out</button>
 </form>
 </div></header>`;

@@ -1,6 +1,8 @@
 // Sessions of the web interface: their cookie, sign-in by password, CSRF protection, and flash messages.
 
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
+import type { ServerResponse } from 'node:http';
+import { addressOf } from '../../api/http/caller-address.ts';
 import { hashPassword, verifyPassword } from '../../domain/secret.ts';
 import {
   type Account,
@@ -48,11 +50,23 @@ export function readSession(db: Db, request: Request): Session | undefined {
   return { account, token, csrf: Buffer.concat([mask, xor(mask, formKey)]).toString('base64url') };
 }
 
+/** The request of somebody who signs in. */
+type SignIn = {
+  request: Request;
+  outgoing: ServerResponse;
+  services: Parameters<typeof addressOf>[1] & { db: Db };
+};
+
 /** Starts a session, ends the browser's previous one, and returns the cookie to set. */
-export function beginSession(db: Db, request: Request, account: Account): string {
+export function beginSession({ request, services, outgoing }: SignIn, account: Account): string {
+  const { db } = services;
   const previous = readCookie(request, SESSION_COOKIE);
   if (previous !== undefined) deleteSession(db, previous);
-  return cookie(SESSION_COOKIE, createSession(db, account.id), SESSION_LIFETIME_S);
+  const token = createSession(db, account.id, {
+    userAgent: request.headers.get('user-agent') ?? '',
+    address: addressOf(outgoing, services),
+  });
+  return cookie(SESSION_COOKIE, token, SESSION_LIFETIME_S);
 }
 
 export function endSession(db: Db, session: Session): string {

@@ -21,6 +21,7 @@ export type Section =
   | 'search'
   | 'dependencies'
   | 'applications'
+  | 'account'
   | 'admin'
   | 'api'
   | 'manual';

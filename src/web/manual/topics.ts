@@ -4,7 +4,7 @@ import { asset } from '../../asset.ts';
 
 /** The topics in the order they are listed. Each is the Markdown file of that name. */
 export const topicGroups: readonly { title: string; names: readonly string[] }[] = [
-  { title: 'Start', names: ['concepts', 'install', 'first-project', 'client'] },
+  { title: 'Start', names: ['concepts', 'install', 'first-project', 'client', 'account'] },
   {
     title: 'Builds',
     names: [

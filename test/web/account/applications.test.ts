@@ -44,31 +44,11 @@ describe('applications and administration', { timeout: 600_000 }, () => {
   const shown = async ({ page }: Person, at: number) =>
     (await page.locator('.copy-text').nth(at).textContent()) ?? '';
 
-  it('creates a new API key, shows it once, and revokes the old one', async () => {
-    const { owner } = fixture.people;
-    const person = await arrive('owner');
-    const { page } = person;
-    await person.go('/ui/applications');
-    await person.inspect('applications-empty');
-    await page.getByRole('button', { name: 'New API key' }).click();
-    await accept(person, 'Keep old key');
-    assert.equal(await whoami(owner.as), 200);
-    await page.getByRole('button', { name: 'New API key' }).click();
-    await accept(person, 'New API key');
-    await page.getByText('It is not shown again.').waitFor();
-    const key = await shown(person, 0);
-    await person.inspect('api-key');
-    assert.equal(await whoami(basic('owner@example.org', key)), 200);
-    assert.equal(await whoami(owner.as), 401);
-    await page.getByRole('link', { name: 'Done' }).click();
-    assert.ok(!(await page.content()).includes(key));
-    await person.close();
-  });
-
   it('registers an application, replaces its secret, and deletes it with its tokens', async () => {
     const person = await arrive('owner', { dark: true });
     const { page } = person;
     await person.go('/ui/applications');
+    await person.inspect('applications-empty');
     await page.getByRole('link', { name: 'New application' }).click();
     person.expectRefusals(2);
     for (const bad of ['javascript:alert(1)', 'https://example.org/back#here']) {
@@ -110,7 +90,7 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     assert.deepEqual([await isKnown(secret), await isKnown(renewed)], [401, 200]);
     await page.getByRole('link', { name: 'Done' }).click();
     await page.getByRole('button', { name: 'Delete' }).click();
-    await accept(person, 'Delete');
+    await accept(person, 'Delete application');
     await page.getByText('Dashboard deleted.').waitFor();
     assert.deepEqual(listApplications(fixture.db, fixture.people.owner.account.id), []);
     assert.equal(await whoami(bearer(token)), 401);
