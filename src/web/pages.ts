@@ -42,6 +42,7 @@ import { suiteTestsPages } from './result/suite-tests.ts';
 import { testPages } from './result/test.ts';
 import { testsTabPages } from './result/tests-tab.ts';
 import { suitePages } from './suite/suite.ts';
+import { switcherPages } from './switcher.ts';
 
 /** The first match wins: /ui/projects/new comes before /ui/projects/:project_id. */
 export const routes: readonly Route[] = [
@@ -49,6 +50,7 @@ export const routes: readonly Route[] = [
   ...setUpPages,
   ...activityPages,
   ...searchPages,
+  ...switcherPages,
   ...projectsPages,
   ...projectPages,
   ...projectHistoryPages,

@@ -1,10 +1,11 @@
 // What every page gains from scripts: relative times that stay current, copy buttons, filters, a confirmation before
-// something is lost, and keyboard shortcuts. Every page works without it.
+// something is lost, keyboard shortcuts and the quick switcher. Every page works without it.
 
 import './confirm.js';
 import './copy.js';
 import './filter.js';
 import './shortcuts.js';
+import './switcher.js';
 
 /** @type {[unit: Intl.RelativeTimeFormatUnit, ms: number][]} */
 const units = [

@@ -22,5 +22,18 @@ export function listElements(parent, selector) {
   return [...parent.querySelectorAll(selector)].filter(one => one instanceof HTMLElement);
 }
 
+/**
+ * @template {keyof HTMLElementTagNameMap} T
+ * @param {T} name
+ * @param {string} className
+ * @param {...(Node | string)} children
+ */
+export function makeElement(name, className = '', ...children) {
+  const element = document.createElement(name);
+  if (className !== '') element.className = className;
+  element.append(...children);
+  return element;
+}
+
 /** @param {number} ms */
 export const sleep = ms => new Promise(resolve => setTimeout(resolve, ms));

@@ -1,7 +1,7 @@
 // Keyboard shortcuts. An element names its keys in `data-keys`, such as "f" or "g p", and its purpose in
 // `data-keys-label` if its text does not say it. The help dialog lists what works on this page, and switches them off.
 
-import { listElements } from './dom.js';
+import { listElements, makeElement } from './dom.js';
 import { readSetting, writeSetting } from './settings.js';
 
 const SEQUENCE_MS = 2_000;
@@ -116,6 +116,13 @@ function listShortcuts() {
           ['Enter', 'Open the row'],
         ])
       : []),
+    ...listElements(document, '[data-switch]').map(
+      one =>
+        /** @type {[string, string]} */ ([
+          one.ariaKeyShortcuts?.replace('Control', 'Ctrl').replace('Meta', '⌘') ?? '',
+          'Quick switcher',
+        ]),
+    ),
     ['?', 'Show these shortcuts'],
   ];
   return {
@@ -124,48 +131,32 @@ function listShortcuts() {
   };
 }
 
-/**
- * @template {keyof HTMLElementTagNameMap} T
- * @param {T} name
- * @param {...(Node | string)} children
- */
-function make(name, ...children) {
-  const element = document.createElement(name);
-  element.append(...children);
-  return element;
-}
-
 function showHelp() {
-  const heading = make('h2', 'Keyboard shortcuts');
+  const heading = makeElement('h2', '', 'Keyboard shortcuts');
   heading.id = 'shortcuts-head';
   const groups = Object.entries(listShortcuts())
     .filter(([, shortcuts]) => shortcuts.length > 0)
-    .map(([name, shortcuts]) =>
-      make(
-        'section',
-        make('h3', name),
-        make(
-          'dl',
-          ...shortcuts.map(([keys, label]) =>
-            make('div', make('dt', ...keys.split(' ').map(key => make('kbd', key))), make('dd', label)),
-          ),
-        ),
-      ),
-    );
-  const columns = make('div', ...groups);
-  columns.className = 'shortcut-groups';
-  const toggle = make('input');
+    .map(([name, shortcuts]) => {
+      const items = shortcuts.map(([keys, label]) => {
+        const shown = keys.split(/[ +]/).map(key => makeElement('kbd', '', key));
+        return makeElement('div', '', makeElement('dt', '', ...shown), makeElement('dd', '', label));
+      });
+      return makeElement('div', '', makeElement('h3', '', name), makeElement('dl', '', ...items));
+    });
+  const columns = makeElement('div', 'shortcut-groups', ...groups);
+  const toggle = makeElement('input');
   toggle.type = 'checkbox';
   toggle.checked = isOn();
-  const choice = make('label', toggle, ' Use shortcuts of a single key in this browser');
-  choice.className = 'shortcut-choice';
-  const close = make('button', 'Close');
-  close.className = 'button plain';
-  const form = make('form', close);
+  const choice = makeElement(
+    'label',
+    'shortcut-choice',
+    toggle,
+    ' Use shortcuts of a single key in this browser',
+  );
+  const close = makeElement('button', 'button plain', 'Close');
+  const form = makeElement('form', 'buttons', close);
   form.method = 'dialog';
-  form.className = 'buttons';
-  const dialog = make('dialog', heading, columns, choice, form);
-  dialog.className = 'wide';
+  const dialog = makeElement('dialog', 'wide', heading, columns, choice, form);
   dialog.setAttribute('aria-labelledby', heading.id);
   toggle.addEventListener('change', () => {
     writeSetting(SETTING, toggle.checked ? '' : 'off');

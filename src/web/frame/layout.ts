@@ -129,6 +129,7 @@ function renderTop({ session, caller }: Guest, view: View): Html {
   return html`<header class="top"><div class="top-in">
 ${brand}
 ${navigation}
+<a class="switch" href="/ui/switch" data-switch="${caller.accountId}" data-title="${view.title}"><svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true"><circle cx="7" cy="7" r="4.5"/><path d="m10.5 10.5 3.5 3.5"/></svg><span>Go to</span></a>
 <form class="account" method="post" action="/ui/sign-out">
 <input type="hidden" name="csrf" value="${session.csrf}">
 <a class="account-email" href="/ui/account" title="${caller.email}"${view.section === 'account' ? html` aria-current="page"` : ''}>${caller.email}</a>

@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { Page } from 'playwright-core';
+import { generateKeyPair } from '../../../src/domain/ssh-key.ts';
 import type { Commit } from '../../../src/store/builds.ts';
 import { listBuildsOfCommit } from '../../../src/store/builds.ts';
-import type { Project } from '../../../src/store/projects.ts';
+import { createProject, type Project } from '../../../src/store/projects.ts';
 import type { Person } from '../../support/browser.ts';
 import { openProjectFixture, type ProjectFixture } from '../project/fixture.ts';
 
@@ -128,6 +129,95 @@ describe('comfort', { timeout: 600_000 }, () => {
       await press('Escape', '?');
       await help().waitFor();
       await press('Escape');
+    });
+  });
+
+  describe('quick switcher', () => {
+    const dialog = () => page.getByRole('dialog', { name: 'Go to' });
+    const input = () => dialog().getByRole('combobox');
+    const options = () => dialog().getByRole('option');
+    const chosen = () => dialog().locator('[aria-selected=true] .switch-name').textContent();
+
+    before(() => {
+      fixture.makeSuites(fixture.makeProject('Warehouse'), 'Lint', 'Stock count');
+      const account = fixture.people.stranger.account.id;
+      const { description, repositoryUrl, badge, cancelSuperseded } = project;
+      const secret = createProject(fixture.db, {
+        ...{
+          ownerId: account,
+          name: 'Lint of strangers',
+          description,
+          repositoryUrl,
+          badge,
+          cancelSuperseded,
+        },
+        keyPair: generateKeyPair('assay'),
+      });
+      fixture.makeSuites(secret, 'Lint everything', 'Website of strangers');
+    });
+
+    it('finds projects, suites and builds by words, and opens one with the keyboard', async () => {
+      await person.go('/ui/manual');
+      await press('Control+k');
+      await input().fill('lint ware');
+      await dialog().getByRole('group', { name: 'Suites' }).waitFor();
+      assert.equal(await chosen(), 'Lint');
+      assert.deepEqual(await options().locator('.switch-note').allInnerTexts(), ['Warehouse']);
+      await Promise.all([page.waitForURL('**/suites/*'), press('Enter')]);
+      await page.getByRole('link', { name: 'Go to', exact: true }).click();
+      await input().fill('lin');
+      await dialog().getByRole('group', { name: 'Latest builds' }).waitFor();
+      const found = await options().allInnerTexts();
+      assert.ok(
+        found.some(text => text.includes('Website')),
+        found.join(),
+      );
+      assert.ok(!found.some(text => text.includes('strangers') || text.includes('everything')), found.join());
+      await press('ArrowUp', 'ArrowDown', 'ArrowDown');
+      const active = await input().getAttribute('aria-activedescendant');
+      assert.equal(active, 'switch-1');
+      assert.equal(await page.locator(`#${active}`).getAttribute('aria-selected'), 'true');
+      await person.inspect('switcher');
+      await input().fill('nothing of that name');
+      await dialog().getByText('Nothing found.').waitFor();
+      assert.equal(await input().getAttribute('aria-expanded'), 'false');
+      await press('Escape', 'Escape');
+      await dialog().waitFor({ state: 'detached' });
+    });
+
+    it('shows what was visited last, and opens a new tab', async () => {
+      await person.go('/ui/manual');
+      await press('Control+k');
+      assert.equal(await chosen(), 'Lint · Warehouse', 'from the test before');
+      await press('ArrowDown');
+      await input().fill('web');
+      await dialog().getByText('Website', { exact: true }).first().waitFor();
+      const [tab] = await Promise.all([person.context.waitForEvent('page'), press('Control+Enter')]);
+      await tab.waitForURL(`**${projectHref()}`);
+      await tab.close();
+      await press('Escape', 'Escape');
+      assert.equal(here(), '/ui/manual');
+    });
+
+    it('is a page without scripts, and shows nothing of strangers', async () => {
+      const plain = await fixture.arrive('collaborator', { scripts: false });
+      await plain.page.getByRole('link', { name: 'Go to', exact: true }).click();
+      await plain.page.getByRole('searchbox').fill('lint');
+      await plain.page.getByRole('button', { name: 'Find' }).click();
+      const section = plain.page.locator('section', {
+        has: plain.page.getByRole('heading', { name: 'Suites' }),
+      });
+      assert.deepEqual(
+        (await section.getByRole('link').allInnerTexts()).map(text => text.replace(/\s+/g, ' ')),
+        ['Lint Warehouse', 'Lint Website'],
+      );
+      await plain.close();
+      const stranger = await fixture.arrive('stranger', { scripts: false });
+      await stranger.go('/ui/switch?q=web');
+      assert.deepEqual(await stranger.page.getByRole('main').locator('.switch-name').allTextContents(), [
+        'Website of strangers',
+      ]);
+      await stranger.close();
     });
   });
 });
