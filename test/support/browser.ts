@@ -47,7 +47,7 @@ export type Person = {
 export async function openBrowser(
   browser: Browser,
   url: string,
-  options: { dark?: boolean; scripts?: boolean } = {},
+  options: { dark?: boolean; scripts?: boolean; timeZone?: string; touch?: boolean } = {},
 ): Promise<Person> {
   const context = await browser.newContext({
     baseURL: url,
@@ -57,6 +57,8 @@ export async function openBrowser(
     colorScheme: options.dark ? 'dark' : 'light',
     reducedMotion: 'reduce',
     javaScriptEnabled: options.scripts ?? true,
+    hasTouch: options.touch ?? false,
+    ...(options.timeZone && { timezoneId: options.timeZone }),
   });
   context.setDefaultTimeout(DEADLINE_MS);
   const page = await context.newPage();

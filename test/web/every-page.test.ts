@@ -73,6 +73,8 @@ describe('every page', { timeout: 600_000 }, () => {
       assert.equal(shown.pathname + shown.search, address, 'it is no redirect');
       assert.equal(await page.locator('h1').count(), 1);
       assert.match(await page.title(), /^\S.* · Assay$/);
+      const nested = page.locator(':is(a, button, summary) time[tabindex]');
+      assert.equal(await nested.count(), 0, 'a time inside a link is a linkedTime');
       await person.inspectThemes(path.slice(1).replaceAll(/[^a-z0-9]+/g, '-'));
     });
 });

@@ -2,10 +2,11 @@
 
 /** @import { Lines, WriteTime } from './types.ts' */
 import { listElements } from './dom.js';
+import { dateFormat } from './zone.js';
 
 const PAUSE_MS = 1_000;
-const clock = new Intl.DateTimeFormat(undefined, { timeStyle: 'medium', hourCycle: 'h23' });
-const dateAndClock = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+const clock = dateFormat(undefined, { timeStyle: 'medium', hourCycle: 'h23' });
+const dateAndClock = dateFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
 
 /**
  * @param {string} base

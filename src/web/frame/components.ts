@@ -14,11 +14,22 @@ const units: [unit: Intl.RelativeTimeFormatUnit, ms: number][] = [
 /** Made at the first use, because it takes 8 ms. */
 let relative: Intl.RelativeTimeFormat | undefined;
 
-/** "3 minutes ago", with the exact time on hover; assay.js keeps it current. */
-export function relativeTime(ms: number, now = Date.now()): Html {
-  const exact = new Date(ms).toISOString();
-  return html`<time datetime="${exact}" title="${exact.slice(0, 19).replace('T', ' ')} UTC">${formatRelative(ms, now)}</time>`;
-}
+/**
+ * "3 minutes ago". Its exact time is shown on hover, and while it has the focus, which a tap or the Tab key gives it.
+ * times.js keeps it current and shows the exact time in the reader's time zone.
+ */
+export const relativeTime = (ms: number, now = Date.now()): Html =>
+  html`<time datetime="${new Date(ms).toISOString()}" tabindex="0" title="${formatUtc(ms)}">${formatRelative(ms, now)}</time>`;
+
+/** A relative time inside a link, which takes the focus itself. */
+export const linkedTime = (ms: number, now = Date.now()): Html =>
+  html`<time datetime="${new Date(ms).toISOString()}" title="${formatUtc(ms)}">${formatRelative(ms, now)}</time>`;
+
+/** The exact time, in the reader's time zone if scripts run. */
+export const exactTime = (ms: number): Html =>
+  html`<time datetime="${new Date(ms).toISOString()}" data-exact>${formatUtc(ms)}</time>`;
+
+const formatUtc = (ms: number) => `${new Date(ms).toISOString().slice(0, 19).replace('T', ' ')} UTC`;
 
 function formatRelative(ms: number, now: number): string {
   const distance = ms - now;

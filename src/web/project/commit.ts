@@ -6,7 +6,15 @@ import { parseId } from '../../domain/id.ts';
 import { describeCounts } from '../../domain/result/test-result.ts';
 import { type Build, findNewestRequest, listBuildsOfCommit, listSuiteDecisions } from '../../store/builds.ts';
 import { type BuildHead, listLatestBuilds } from '../../store/overview.ts';
-import { copyText, linkButton, olderLink, propertyList, relativeTime, table } from '../frame/components.ts';
+import {
+  copyText,
+  exactTime,
+  linkButton,
+  olderLink,
+  propertyList,
+  relativeTime,
+  table,
+} from '../frame/components.ts';
 import { actionButton, formTo } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { form, page, type Route } from '../frame/route.ts';
@@ -76,7 +84,7 @@ ${commit.local ? '' : html`<section class="panel" aria-labelledby="deploy-head">
 function renderDetails({ found: { commit } }: CommitVisit): Html {
   const list = (json: string) => (JSON.parse(json) as string[]).map(name => html`<code>${name}</code> `);
   const person = (name: string, email: string, date: string) =>
-    html`${name} &lt;${email}&gt;<div class="second">${date}, ${relativeTime(Date.parse(date))}</div>`;
+    html`${name} &lt;${email}&gt;<div class="second">${exactTime(Date.parse(date))}, ${relativeTime(Date.parse(date))}</div>`;
   const files = JSON.parse(commit.files) as string[];
   const filesChanged = files.length + (commit.filesOmitted ?? 0);
   const filesShown = files.slice(0, FILES_SHOWN);

@@ -8,7 +8,7 @@ import {
   type SeenBuild,
   type SeenLine,
 } from '../../store/result/failure-lines.ts';
-import { formatCount, relativeTime } from '../frame/components.ts';
+import { formatCount, linkedTime } from '../frame/components.ts';
 import type { Html } from '../frame/visit.ts';
 import { type BuildVisit, buildHref } from './build-frame.ts';
 import { searchHref } from './search.ts';
@@ -70,7 +70,7 @@ function describeHistory(
   const { build } = visit.found;
   const now = visit.services.db.now();
   const link = (seen: SeenBuild) =>
-    html`<a href="${buildHref({ projectId: build.projectId, id: seen.id })}">${relativeTime(seen.createdAt, now)}</a>${seen.local ? ' in a local run' : seen.branch === '' ? '' : html` on <code>${seen.branch}</code>`}`;
+    html`<a href="${buildHref({ projectId: build.projectId, id: seen.id })}">${linkedTime(seen.createdAt, now)}</a>${seen.local ? ' in a local run' : seen.branch === '' ? '' : html` on <code>${seen.branch}</code>`}`;
   if (build.id < first.id)
     return html`First seen in this build, ${times(otherBuilds)} since, last ${link(last)}.`;
   const since = otherBuilds - 1;

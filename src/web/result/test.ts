@@ -11,7 +11,14 @@ import {
   type TestRun,
 } from '../../store/result/tests.ts';
 import { findSuite } from '../../store/suites.ts';
-import { formatDuration, olderLink, propertyList, relativeTime, table } from '../frame/components.ts';
+import {
+  formatDuration,
+  linkedTime,
+  olderLink,
+  propertyList,
+  relativeTime,
+  table,
+} from '../frame/components.ts';
 import { page, type Route } from '../frame/route.ts';
 import { stateBadge, stateLabel } from '../frame/state.ts';
 import type { Html, View, Visit } from '../frame/visit.ts';
@@ -75,7 +82,7 @@ function testProperties(visit: TestVisit, runs: readonly TestRun[]): [string, Ht
     [
       'First seen',
       first
-        ? html`<a href="${projectPath(visit, `/builds/${first.id}`)}">${relativeTime(first.createdAt, db.now())}</a>`
+        ? html`<a href="${projectPath(visit, `/builds/${first.id}`)}">${linkedTime(first.createdAt, db.now())}</a>`
         : '',
     ],
     ['Median duration', medianMs === undefined ? '' : formatTestDuration(medianMs)],

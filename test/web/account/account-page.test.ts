@@ -122,4 +122,59 @@ describe('the account page', { timeout: 600_000 }, () => {
     await page.getByText('Password changed. All other sessions were ended.').waitFor();
     await person.close();
   });
+
+  const setTimes = (createdAt: string, timeZone: string) =>
+    app.db.sqlite
+      .prepare('UPDATE accounts SET created_at = ?, time_zone = ? WHERE email = ?')
+      .run(Date.parse(createdAt), timeZone, 'admin@example.org');
+
+  it('shows exact times in the zone of the browser or the chosen one, by keyboard and by touch', async () => {
+    const person = await people.arrive({ timeZone: 'America/St_Johns', touch: true }, 'admin');
+    const { page } = person;
+    const time = page.locator('.properties time');
+    const bubble = page.locator('.exact-time');
+    for (const [at, zone, shown] of [
+      ['2026-01-01T00:00:00Z', '', /^Wed,? 31 Dec 2025, 20:30:00 /],
+      ['2026-01-01T00:00:00Z', 'Asia/Kolkata', /^Thu,? 1 Jan 2026, 05:30:00 GMT\+5:30$/],
+      ['2026-03-29T00:59:59Z', 'Europe/Berlin', /^Sun,? 29 Mar 2026, 01:59:59 CET$/],
+      ['2026-03-29T01:00:00Z', 'Europe/Berlin', /^Sun,? 29 Mar 2026, 03:00:00 CEST$/],
+    ] as const) {
+      setTimes(at, zone);
+      await person.go('/ui/account');
+      await page.waitForFunction("document.querySelector('time').title.includes('UTC') === false");
+      assert.match((await time.getAttribute('title')) ?? '', shown);
+      assert.match((await time.textContent()) ?? '', /ago$|month/);
+    }
+    await time.tap();
+    assert.match((await bubble.textContent()) ?? '', /CEST$/);
+    assert.equal(await bubble.isVisible(), true, 'after a tap');
+    await page.getByRole('heading', { name: 'Account' }).tap();
+    assert.equal(await bubble.isVisible(), false);
+    await page.locator('#content').focus();
+    await page.keyboard.press('Tab');
+    await bubble.waitFor();
+    await person.inspect('exact-time');
+    await page.keyboard.press('Escape');
+    assert.equal(await bubble.isVisible(), false);
+    await page.keyboard.press('Tab');
+    await page.keyboard.press('Shift+Tab');
+    await bubble.waitFor();
+    await page.keyboard.press('Tab');
+    assert.equal(await bubble.isVisible(), false, 'the focus has left');
+    await person.close();
+  });
+
+  it('shows the exact time of a tapped time in UTC without scripts', async () => {
+    setTimes('2026-03-29T01:00:00Z', '');
+    const person = await people.arrive({ scripts: false, touch: true }, 'admin');
+    const { page } = person;
+    await person.go('/ui/account');
+    const time = page.locator('.properties time');
+    const width = async () => (await time.boundingBox())?.width ?? 0;
+    assert.equal(await time.getAttribute('title'), '2026-03-29 01:00:00 UTC');
+    const before = await width();
+    await time.tap();
+    assert.ok((await width()) > before + 50, 'it is beside the relative time');
+    await person.close();
+  });
 });
