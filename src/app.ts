@@ -94,6 +94,7 @@ export async function startApp(
       openArtifact: openContent,
       artifactFiles: createArtifactFiles({ dataDirectory: settings.data, log, stopping: stopping.signal }),
       artifactsMs: settings.artifactsMs,
+      logsMs: settings.retentionMs,
       version,
       // Known when the certificate is loaded, below.
       authorityFingerprint: '',

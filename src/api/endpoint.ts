@@ -46,6 +46,8 @@ export type Services = {
   dataDirectory: string;
   /** The setting ARTIFACT_DAYS. */
   artifactsMs: number;
+  /** The setting RETENTION_DAYS: how long logs are kept. */
+  logsMs: number;
   /** Reads the content, or a range of it, of an entry in the ZIP file of a build. */
   openArtifact(file: string, entry: BuildArtifact, range?: ByteRange): Readable;
   artifactFiles: {

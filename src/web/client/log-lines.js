@@ -1,13 +1,16 @@
 // The lines of a log on the page. They arrive as blocks of plain text, which is fast and which the browser's own search
 // finds. A block gets rows with colours, numbers and links when the reader comes near it, or when the browser is idle.
-// Blocks out of sight are not laid out. A fold begins where a phase of the job does.
+// Blocks out of sight are not laid out. Phases of the job, and groups that commands print (log-groups.js), are folds.
 
-/** @import { Block, Fold, Line, Selected } from './types.ts' */
+/** @import { Block, Fold, GroupBegin, GroupMark, Line, Selected } from './types.ts' */
+import { isDiffSecond, mayBeDiff, readMarks } from './log-groups.js';
 import { fill } from './log-runs.js';
 
 const BLOCK_ROWS = 500;
-/** Lines of the service with which a phase begins. */
-const phaseBegins = /^\[assay\] (?:checkout of|launch|suite|reading the|unpacking|compiling) /;
+/** Later groups are shown as lines: a log can have more than a browser can show as elements. */
+const MAX_FOLDS = 2_000;
+/** A group in a deeper one ends that one, as if it had been printed: it may never end. */
+const MAX_DEPTH = 8;
 const serviceMark = '[assay] ';
 
 const rowTemplate = document.createElement('div');
@@ -41,6 +44,16 @@ export function createLines(container, { onNumber, onRows }) {
   let places = [];
   /** @type {Fold[]} */
   let folds = [];
+  /**
+   * Those that have not ended, the innermost last.
+   * @type {Fold[]}
+   */
+  let openFolds = [];
+  /**
+   * The last line, where it may begin a group or a diff.
+   * @type {{ content: Line, start: number } | undefined}
+   */
+  let undecided;
   /** @type {Block[]} */
   let waiting = [];
   /** @type {Block | undefined} */
@@ -117,10 +130,13 @@ export function createLines(container, { onNumber, onRows }) {
     else onRows();
   }
 
+  /** Where the next line belongs. */
+  const current = () => openFolds.at(-1)?.body ?? inner;
+
   function addBlock() {
     const element = document.createElement('div');
     element.className = 'b';
-    (folds.at(-1)?.body ?? inner).append(element);
+    current().append(element);
     /** @type {Block} */
     const added = {
       element,
@@ -154,17 +170,17 @@ export function createLines(container, { onNumber, onRows }) {
     element.style.setProperty('--rows', String(lines.length));
   }
   /**
-   * The line heads a fold; what follows is in it.
-   * @param {string} title
+   * The last line heads a fold; what follows is in it.
+   * @param {GroupBegin} mark
    */
-  function beginFold(title) {
+  function beginFold({ kind, name, title, opening, isDim = false }) {
     flush();
     block = undefined;
-    const before = folds.at(-1);
     const line = texts.length - 1;
     // Without links: all of it opens and closes the fold.
     const row = renderRow(line, { text: title });
-    row.classList.replace('l', 'part');
+    row.className = row.className.replace(/^l/, `part ${kind}`);
+    row.classList.toggle('dim', isDim);
     const text = document.createElement('span');
     text.textContent = title;
     const head = document.createElement('summary');
@@ -172,19 +188,82 @@ export function createLines(container, { onNumber, onRows }) {
     const body = document.createElement('div');
     const details = document.createElement('details');
     details.append(head, body);
-    details.open = true;
+    details.open = opening !== 'never';
     row.replaceChildren(renderNumber(line), details);
-    inner.append(row);
+    current().append(row);
     /** @type {Fold} */
-    const fold = { details, head, body, row, line, isTouched: false };
+    const fold = {
+      details,
+      head,
+      body,
+      row,
+      kind,
+      name,
+      opening,
+      line,
+      endLine: undefined,
+      isTouched: false,
+    };
     places[line] = fold;
     folds.push(fold);
+    openFolds.push(fold);
     head.addEventListener('click', () => {
       fold.isTouched = true;
     });
-    // The phase before went well, or this one would not have begun.
-    const isTarget = selected && before && selected.first > before.line && selected.first <= line;
-    if (before && !before.isTouched && !isTarget) before.details.open = false;
+  }
+  /**
+   * Ends a fold and those in it before `line`. They went well, or nothing would follow: they are closed.
+   * @param {Fold} fold
+   * @param {number} line
+   */
+  function endFold(fold, line) {
+    flush();
+    block = undefined;
+    for (const one of openFolds.splice(openFolds.indexOf(fold))) {
+      one.endLine = line;
+      const isTarget = selected && selected.first > one.line && selected.first <= line;
+      if (one.opening === 'current' && !one.isTouched && !isTarget) one.details.open = false;
+    }
+  }
+  /**
+   * Begins and ends folds; false if the line is to be shown as one.
+   * @param {GroupMark[]} marks
+   * @param {Line} content
+   * @param {number} start
+   */
+  function applyMarks(marks, content, start) {
+    /** @type {Fold | undefined} */
+    let found;
+    for (const mark of marks) {
+      if (mark.does === 'begin') continue;
+      found = openFolds.findLast(({ kind, name }) => kind === mark.kind && name === mark.name) ?? found;
+      if (!found) continue;
+      if (mark.does === 'end' && openFolds.includes(found)) endFold(found, texts.length);
+      if (mark.does === 'open') {
+        found.opening = 'always';
+        found.details.open = true;
+      }
+    }
+    const last = marks.at(-1);
+    if (last?.does === 'begin' && folds.length < MAX_FOLDS) {
+      const innermost = openFolds.at(-1);
+      const [outermost] = openFolds;
+      if (last.kind === 'phase') {
+        if (outermost) endFold(outermost, texts.length);
+      } else if (innermost && innermost.kind !== 'phase')
+        if ((last.kind === 'buildkite' && innermost.kind === 'buildkite') || openFolds.length > MAX_DEPTH)
+          endFold(innermost, texts.length);
+      texts.push(last.title);
+      starts.push(start);
+      beginFold(last);
+      return true;
+    }
+    // What only ends a group is not shown. Its number belongs to the head of the group.
+    if (!found || last?.does === 'begin' || (content.sections && content.text !== '')) return false;
+    texts.push('');
+    starts.push(start);
+    places.push(found);
+    return true;
   }
   /** @param {string} text */
   function measure(text) {
@@ -205,19 +284,35 @@ export function createLines(container, { onNumber, onRows }) {
     if (!isLastWhole) removeLast();
     isLastWhole = isWhole;
     measure(content.text);
-    // A line of the service may come in two pieces: whether a phase begins is known when it is whole.
-    const isHead = isWhole && phaseBegins.test(content.text);
-    if (!isHead && (!block || block.lines.length === BLOCK_ROWS)) {
+    const isOfDiff = undecided && isDiffSecond(content.text, isWhole);
+    if (undecided && isOfDiff !== undefined) {
+      const before = undecided;
+      undecided = undefined;
+      if (!isOfDiff) {
+        removeLast();
+        const marks = readMarks(before.content);
+        if (!marks || !applyMarks(marks, before.content, before.start)) addLine(before.content, before.start);
+      }
+    }
+    // A line may come in two pieces: whether a group begins is known when it is whole.
+    const marks = isWhole && !isOfDiff ? readMarks(content) : undefined;
+    if (marks && folds.length < MAX_FOLDS && mayBeDiff(content.text)) undecided = { content, start };
+    else if (marks && applyMarks(marks, content, start)) return;
+    addLine(content, start);
+  }
+  /**
+   * @param {Line} content
+   * @param {number} start
+   */
+  function addLine(content, start) {
+    if (!block || block.lines.length === BLOCK_ROWS) {
       flush();
       block = addBlock();
     }
     texts.push(content.text);
     starts.push(start);
-    if (isHead) beginFold(content.text);
-    else if (block) {
-      places.push(block);
-      block.lines.push(content);
-    }
+    places.push(block);
+    block.lines.push(content);
   }
   function removeLast() {
     texts.pop();
@@ -250,6 +345,22 @@ export function createLines(container, { onNumber, onRows }) {
     if (isForced) makeRows(place);
     return place.rows[line - place.first];
   }
+  /** @param {HTMLElement} row */
+  function openAround(row) {
+    for (let details = row.parentElement?.closest('details'); details; ) {
+      details.open = true;
+      details = details.parentElement?.closest('details');
+    }
+  }
+  /**
+   * The fold in which a job has failed: the last one, unless something was printed after it.
+   */
+  function failedFold() {
+    const last = folds.at(-1);
+    if (last?.endLine === undefined) return last;
+    const after = texts.slice(last.endLine);
+    return after.every(text => text === '' || text.startsWith(serviceMark)) ? last : openFolds.at(-1);
+  }
   /**
    * Brings a line into view, and where it is long the range in it.
    * @param {number} line
@@ -258,8 +369,7 @@ export function createLines(container, { onNumber, onRows }) {
   function reveal(line, range) {
     const row = rowOf(line);
     if (!row) return;
-    const details = row.parentElement?.closest('details');
-    if (details) details.open = true;
+    openAround(row);
     (row.querySelector('.n') ?? row).scrollIntoView({ block: 'center', inline: 'nearest' });
     if (!range) return;
     const [found, seen] = [range.getBoundingClientRect(), container.getBoundingClientRect()];
@@ -312,6 +422,27 @@ export function createLines(container, { onNumber, onRows }) {
     end() {
       if (block) makeRows(block);
     },
+    /** Opens the last fold of a job that has failed, and returns the line where what failed began. */
+    markFailure() {
+      const last = folds.at(-1);
+      if (last) {
+        last.details.open = true;
+        openAround(last.row);
+      }
+      const failed = failedFold();
+      /** @type {Element | null | undefined} */
+      let row = failed?.row;
+      for (; row; row = row.parentElement?.closest('.part'))
+        row.querySelector('summary')?.classList.add('bad');
+      return failed?.line;
+    },
+    /** @param {boolean} isOpen */
+    toggleAll(isOpen) {
+      for (const fold of folds) {
+        fold.isTouched = true;
+        fold.details.open = isOpen;
+      }
+    },
     clear() {
       inner.replaceChildren();
       near.disconnect();
@@ -319,6 +450,8 @@ export function createLines(container, { onNumber, onRows }) {
       starts = [];
       places = [];
       folds = [];
+      openFolds = [];
+      undecided = undefined;
       waiting = [];
       block = undefined;
       isLastWhole = true;

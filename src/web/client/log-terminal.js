@@ -1,13 +1,16 @@
 // Reads printed text as a terminal does: lines of runs of one style each. It applies colours, carriage returns,
 // backspaces and erasing, and drops all other commands. It creates no elements.
 
-/** @import { Line, Rgb, Run, ShowLine, Style } from './types.ts' */
+/** @import { Line, Rgb, Run, Section, ShowLine, Style } from './types.ts' */
+import { MAX_SECTION_CHARACTERS, readSection } from './log-groups.js';
+
 /** @typedef {[character: string, style: Style]} Cell */
 
 /** A longer line is cut: the raw log has all of it. */
 const MAX_COLUMNS = 20_000;
 /** An escape sequence without an end is kept for the next write up to this length. */
 const MAX_UNFINISHED = 4_096;
+const MAX_SECTIONS = 20;
 
 const token =
   /\x1b\[([0-9:;<=>?]*)[ -/]*([@-~])|\x1b\]([^\x07\x1b]*)(?:\x07|\x1b\\)|\x1b[PX^_][^\x1b]*\x1b\\|\x1b[ -/]*[0-~]|[\x00-\x08\x0b-\x1f\x7f]|[^\x00-\x08\x0b-\x1f\x7f]+/g;
@@ -41,6 +44,8 @@ export function createTerminal(show) {
   let cells;
   let column = 0;
   let rest = '';
+  /** @type {Section[]} */
+  let sections = [];
 
   /**
    * @param {Cell[]} row
@@ -68,6 +73,17 @@ export function createTerminal(show) {
     else row.length = Math.min(row.length, column);
   }
   /**
+   * A mark of GitLab ends with a carriage return. It is not part of the text.
+   * @param {Cell[]} row
+   */
+  function takeSection(row) {
+    if (row[0]?.[0] !== 's' || row[7]?.[0] !== '_' || row.length > MAX_SECTION_CHARACTERS) return;
+    const found = readSection(row.map(([character]) => character).join(''));
+    if (!found) return;
+    row.length = 0;
+    if (sections.length < MAX_SECTIONS) sections.push(found);
+  }
+  /**
    * @param {Cell[]} row
    * @param {RegExpExecArray} command
    */
@@ -80,8 +96,10 @@ export function createTerminal(show) {
     else if (final === 'D') column = Math.max(0, column - count);
     else if (system?.startsWith('8;'))
       style = uniqueStyle({ ...style, link: system.split(';').slice(2).join(';') || undefined });
-    else if (command === '\r') column = 0;
-    else if (command === '\b') column = Math.max(0, column - 1);
+    else if (command === '\r') {
+      takeSection(row);
+      column = 0;
+    } else if (command === '\b') column = Math.max(0, column - 1);
   }
   /** @param {string} printed */
   function feed(printed) {
@@ -104,8 +122,11 @@ export function createTerminal(show) {
       if (last?.style === look) last.text += character;
       else runs.push({ text: character, style: look });
     }
+    /** @type {Line} */
     const whole = cut(runs.map(run => run.text).join(''));
-    return runs.some(run => run.style !== plain) ? { ...whole, runs } : whole;
+    if (sections.length > 0) whole.sections = sections;
+    if (runs.some(run => run.style !== plain)) whole.runs = runs;
+    return whole;
   }
 
   return {
@@ -121,6 +142,7 @@ export function createTerminal(show) {
         show(currentLine(), true, end + 1);
         text = '';
         cells = undefined;
+        sections = [];
         column = 0;
         from = end + 1;
       }

@@ -1,10 +1,12 @@
 // When the lines of a log were written: how long each phase took, and on demand the time beside every line.
 
-/** @import { Lines, WriteTime } from './types.ts' */
+/** @import { Fold, Lines, WriteTime } from './types.ts' */
 import { listElements } from './dom.js';
 import { dateFormat } from './zone.js';
 
 const PAUSE_MS = 1_000;
+/** Two times each: the server answers 200 in one request. */
+const FOLDS_PER_REQUEST = 100;
 const clock = dateFormat(undefined, { timeStyle: 'medium', hourCycle: 'h23' });
 const dateAndClock = dateFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
 
@@ -17,12 +19,18 @@ export function createTimes(base, container, lines) {
   let isShown = false;
   /** @type {number | undefined} */
   let timer;
-  let timedFolds = 0;
+  /** @type {WeakSet<Fold>} */
+  const timed = new WeakSet();
   let size = 0;
   /** @type {number | undefined} */
   let finishedAt;
   /** @type {WriteTime[]} */
   let known = [];
+  /**
+   * When the first line was written.
+   * @type {number | undefined}
+   */
+  let startedAt;
 
   /** @param {string} query */
   async function load(query) {
@@ -30,19 +38,26 @@ export function createTimes(base, container, lines) {
     return response?.ok ? (await response.json()).times : [];
   }
 
-  /** A phase lasts until the next one begins. */
+  /** A fold lasts until its end was printed, or the next one began. */
   async function timeFolds() {
     const { folds, starts } = lines;
-    if (folds.length === 0 || (timedFolds === folds.length && finishedAt === undefined)) return;
-    timedFolds = folds.length;
-    const offsets = [...folds.map(({ line }) => starts[line]), Math.max(0, size - 1)];
-    /** @type {(number | null)[]} */
-    const beganAt = await load(`at=${offsets.join(',')}`);
-    const lastAt = beganAt.pop();
-    for (const [at, { head }] of folds.entries()) {
-      const start = beganAt[at];
-      const end = beganAt[at + 1] ?? (finishedAt === undefined ? undefined : finishedAt || lastAt);
-      if (start && end) showDuration(head, formatDuration(Math.max(0, end - start)));
+    const due = folds.filter(
+      fold => !timed.has(fold) && (fold.endLine !== undefined || finishedAt !== undefined),
+    );
+    for (const fold of due) timed.add(fold);
+    for (let from = 0; from < due.length; from += FOLDS_PER_REQUEST) {
+      const batch = due.slice(from, from + FOLDS_PER_REQUEST);
+      const offsets = batch.flatMap(({ line, endLine }) => [
+        starts[line],
+        endLine === undefined ? Math.max(0, size - 1) : starts[endLine],
+      ]);
+      /** @type {(number | null)[]} */
+      const at = await load(`at=${offsets.join(',')}`);
+      for (const [index, { head, endLine }] of batch.entries()) {
+        const start = at[2 * index];
+        const end = (endLine === undefined && finishedAt) || at[2 * index + 1];
+        if (start && end) showDuration(head, formatDuration(Math.max(0, end - start)));
+      }
     }
   }
   /**
@@ -72,10 +87,12 @@ export function createTimes(base, container, lines) {
     const write = known[low];
     if (!write) return;
     link.dataset.at = clock.format(write[1]);
+    link.dataset.since = formatSince(write[1] - (startedAt ?? write[1]));
     link.title = dateAndClock.format(write[1]);
   }
   async function timeRows() {
     if (!isShown) return;
+    startedAt ??= (await load('at=0'))[0] ?? undefined;
     known.push(...(await load(`from=${known.at(-1)?.[0] ?? 0}`)));
     for (const link of listElements(container, '.n:not([data-at])'))
       timeNumber(link, Number(link.getAttribute('href')?.slice(2)) - 1);
@@ -98,7 +115,7 @@ export function createTimes(base, container, lines) {
     /** Another log replaces this one. */
     startOver() {
       known = [];
-      timedFolds = 0;
+      startedAt = undefined;
       finishedAt = undefined;
     },
     /**
@@ -117,6 +134,17 @@ export function createTimes(base, container, lines) {
       timeAll();
     },
   };
+}
+
+/**
+ * +1:05, or +2:03:04: the time since the first line.
+ * @param {number} ms
+ */
+function formatSince(ms) {
+  const seconds = Math.max(0, Math.round(ms / 1000));
+  const [hours, minutes, rest] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60];
+  const two = (/** @type {number} */ value) => String(value).padStart(2, '0');
+  return hours > 0 ? `+${hours}:${two(minutes)}:${two(rest)}` : `+${minutes}:${two(rest)}`;
 }
 
 /** @param {number} ms */

@@ -25,6 +25,10 @@ const container = getElement(view, '[data-log-lines]', HTMLElement);
 const note = getElement(view, '[data-log-note]', HTMLElement);
 const status = getElement(view, '[data-log-status]', HTMLElement);
 const followButton = getElement(view, '[data-log-follow]', HTMLElement);
+const endButton = getElement(view, '[data-log-end]', HTMLElement);
+const failureButton = getElement(view, '[data-log-failure]', HTMLElement);
+const foldsButton = getElement(view, '[data-log-folds]', HTMLElement);
+const fullButton = getElement(view, '[data-log-full]', HTMLElement);
 const { log: base = '', again } = view.dataset;
 const head = `${location.pathname}?part=head`;
 const encoder = new TextEncoder();
@@ -39,8 +43,13 @@ for (const control of listElements(view, '.log-bar [hidden]')) control.hidden = 
 
 let isGrowing = view.dataset.growing === 'yes';
 /** A page whose job can run again shows its progress at the top: it is not scrolled away until someone asks to follow. */
+let isFollowing = false;
 const isFollowingAtFirst = isGrowing && !again && !lines.hasTarget;
-const follow = createFollow(container, followButton, { isGrowing: () => isGrowing, onChange: () => {} });
+const follow = createFollow(container, followButton, { isGrowing: () => isGrowing, onChange: noteFollowing });
+/** How many lines the reader has seen, or chose not to follow; undefined while everything before is being loaded. */
+let seenLines = /** @type {number | undefined} */ (undefined);
+/** The line where what failed began. */
+let failureLine = /** @type {number | undefined} */ (undefined);
 let shownState = /** @type {LogState | undefined} */ (view.dataset.state);
 /** Bytes received, and the byte where the line that is being read begins. */
 let received = 0;
@@ -74,9 +83,12 @@ async function work() {
     showNote('');
     lines.settle();
     follow.stick();
+    showNewLines();
     await sleep(0);
   }
   isWorking = false;
+  if (isGrowing) seenLines ??= lines.texts.length;
+  foldsButton.hidden = lines.folds.length === 0;
   search.grow();
   times.grow(received);
   if (ended) finish(ended);
@@ -149,7 +161,9 @@ function finish(owner) {
   lines.end();
   followButton.hidden = true;
   if (lines.texts.length === 0) showNote(view.dataset.empty);
-  else if (badStates.includes(shownState)) lines.folds.at(-1)?.head.classList.add('bad');
+  else if (badStates.includes(shownState)) failureLine = lines.markFailure();
+  failureButton.hidden = failureLine === undefined;
+  follow.stick();
   times.finish(Date.parse(owner.finished_at ?? ''));
   view.dataset.whole = 'yes';
   // Opened again, because it reports at once what has changed since.
@@ -187,6 +201,8 @@ function showNextRun() {
   view.dataset.empty = view.dataset.againEmpty ?? '';
   delete view.dataset.whole;
   followButton.hidden = false;
+  failureButton.hidden = true;
+  seenLines = undefined;
   follow.set(false);
   startOver();
   connect();
@@ -254,6 +270,54 @@ function showHead(text) {
 
 /** @param {HTMLElement} button */
 const isPressed = button => button.getAttribute('aria-pressed') === 'true';
+/** @param {boolean} isOn */
+function noteFollowing(isOn) {
+  isFollowing = isOn;
+  if (seenLines !== undefined) seenLines = lines.texts.length;
+  showNewLines();
+}
+/** The button to the end of the log counts what was printed since the reader stopped following. */
+function showNewLines() {
+  const count = isFollowing ? 0 : lines.texts.length - (seenLines ?? lines.texts.length);
+  endButton.textContent = count > 0 ? `${count} new line${count === 1 ? '' : 's'}` : 'End';
+  endButton.classList.toggle('fresh', count > 0);
+}
+endButton.addEventListener('click', () => {
+  follow.set(isGrowing);
+  follow.goToEnd();
+});
+failureButton.addEventListener('click', () => {
+  follow.set(false);
+  if (failureLine !== undefined) lines.reveal(failureLine);
+});
+foldsButton.addEventListener('click', () => {
+  const isOpening = !lines.folds.some(({ details }) => details.open);
+  lines.toggleAll(isOpening);
+  foldsButton.textContent = isOpening ? 'Collapse all' : 'Expand all';
+});
+
+/**
+ * Shows nothing but the log, on the whole screen where the browser can do that.
+ * @param {boolean} isOn
+ */
+function setFull(isOn) {
+  const root = document.documentElement;
+  root.classList.toggle('log-full', isOn);
+  fullButton.setAttribute('aria-pressed', String(isOn));
+  if (isOn) root.requestFullscreen?.().catch(() => {});
+  else if (document.fullscreenElement) document.exitFullscreen();
+  follow.stick();
+}
+fullButton.addEventListener('click', () => setFull(!isPressed(fullButton)));
+document.addEventListener('fullscreenchange', () => {
+  if (!document.fullscreenElement) setFull(false);
+});
+addEventListener('keydown', ({ key, target }) => {
+  if (key !== 'Escape' || !isPressed(fullButton) || document.querySelector('dialog[open]')) return;
+  if (target instanceof HTMLInputElement) return;
+  setFull(false);
+  fullButton.focus();
+});
 rememberToggle('[data-log-wrap]', 'assay-log-wrap', isOn => container.classList.toggle('wrap', isOn));
 rememberToggle('[data-log-times]', 'assay-log-times', isOn => times.toggle(isOn));
 
@@ -305,5 +369,7 @@ setInterval(() => {
 document.addEventListener('assay:changed', refresh);
 follow.set(isFollowingAtFirst);
 if (!isGrowing) followButton.hidden = true;
+foldsButton.hidden = true;
+failureButton.hidden = true;
 if (again && isGrowing) watchChanges(again);
 connect();

@@ -24,7 +24,9 @@ export type Style = {
   link?: string | undefined;
 };
 export type Run = { text: string; style: Style | undefined };
-export type Line = { text: string; runs?: Run[] };
+/** `sections`: marks of GitLab that were printed in the line, before the text that is left of it. */
+export type Line = { text: string; runs?: Run[]; sections?: Section[] };
+export type Section = { name: string; isEnd: boolean; isCollapsed: boolean };
 /** `isWhole` is false for the last line while it has no end; `end` is how far the written text has been read. */
 export type ShowLine = (line: Line, isWhole: boolean, end: number) => void;
 
@@ -38,13 +40,30 @@ export type Block = {
   isMade: boolean;
   isNumbered: boolean;
 };
-/** A phase of the job: its first line is the head, the lines after it can be hidden. */
+/** What groups lines: a phase of the job, or what a command prints for GitHub Actions, GitLab or Buildkite. */
+export type GroupKind = 'phase' | 'group' | 'section' | 'buildkite';
+/** `opening`: whether a group is open while it is the current one, or always or never unless the reader opens it. */
+export type GroupBegin = {
+  does: 'begin';
+  kind: GroupKind;
+  title: string;
+  opening: 'current' | 'always' | 'never';
+  name?: string;
+  isDim?: boolean;
+};
+export type GroupMark = GroupBegin | { does: 'end' | 'open'; kind: GroupKind; name?: string };
+/** A group on the page: its first line is the head, the lines after it can be hidden. */
 export type Fold = {
   details: HTMLDetailsElement;
   head: HTMLElement;
   body: HTMLElement;
   row: HTMLElement;
+  kind: GroupKind;
+  name: string | undefined;
+  opening: GroupBegin['opening'];
   line: number;
+  /** The first line that is not in it; undefined while it has not ended. */
+  endLine: number | undefined;
   isTouched: boolean;
 };
 /** Lines selected by their numbers, which count from 1. */

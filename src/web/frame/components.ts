@@ -66,13 +66,15 @@ export function pageHead(
   title: Html | string,
   options: {
     parent?: { href: string; label: string };
+    /** The whole path to the page, instead of its parent; the last one is the page itself. */
+    trail?: readonly Crumb[];
     actions?: Html | Html[];
     subtitle?: Html | string;
   } = {},
 ): Html {
   return html`<div class="head">
 <div class="head-words">
-${options.parent ? html`<p class="above"><a href="${options.parent.href}">${options.parent.label}</a></p>` : ''}
+${options.parent ? html`<p class="above"><a href="${options.parent.href}">${options.parent.label}</a></p>` : ''}${options.trail ? renderTrail(options.trail) : ''}
 <h1>${title}</h1>
 ${options.subtitle ? html`<div class="below">${options.subtitle}</div>` : ''}
 </div>
@@ -81,6 +83,18 @@ ${options.actions ? html`<div class="head-aside">${options.actions}</div>` : ''}
 }
 
 /** `keys` are its keyboard shortcuts, separated by commas. */
+/** Without `href`, what it names has no page any more. */
+type Crumb = { href?: string | undefined; label: string };
+
+function renderTrail(trail: readonly Crumb[]): Html {
+  const items = trail.map(({ href, label }, at) =>
+    href === undefined
+      ? html`<li>${label}</li>`
+      : html`<li><a href="${href}"${at === trail.length - 1 ? html` aria-current="page"` : ''}>${label}</a></li>`,
+  );
+  return html`<nav class="trail" aria-label="Breadcrumb"><ol>${items}</ol></nav>`;
+}
+
 export function navItem(href: string, label: Html | string, isCurrent: boolean, keys = ''): Html {
   return html`<li><a href="${href}"${isCurrent ? html` aria-current="page"` : ''}${keys ? html` data-keys="${keys}"` : ''}>${label}</a></li>`;
 }

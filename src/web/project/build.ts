@@ -7,12 +7,14 @@ import { followBuild } from '../../api/firehose.ts';
 import { isFinishedBuild, isRerunCandidate } from '../../domain/build.ts';
 import { Refusal } from '../../domain/refusal.ts';
 import { type Build, listBuildsOfRequest } from '../../store/builds.ts';
+import { lastBuildWithoutLog } from '../../store/cleanup/sweep.ts';
 import { buildLogPath } from '../../store/data/paths.ts';
 import { findVisibleProject } from '../../store/projects.ts';
+import { countOf } from '../frame/components.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { action, form, page, type Route } from '../frame/route.ts';
 import { perform, type View, type Visit } from '../frame/visit.ts';
-import { type BuildVisit, buildHref, buildView, newestBuilds } from '../result/build-frame.ts';
+import { type BuildVisit, buildHref, buildView, newestBuilds, renderNow } from '../result/build-frame.ts';
 import { renderLikelyCause } from '../result/likely-cause.ts';
 import { renderNewFailures } from '../result/new-failures.ts';
 import { renderSeenBefore } from '../result/seen-before.ts';
@@ -25,6 +27,7 @@ import {
   respondRawLog,
 } from './log-view.ts';
 
+const DAY_MS = 86_400_000;
 const BUILD = '/projects/:project_id/builds/:build_id';
 
 export const buildPages: Route[] = [
@@ -91,22 +94,32 @@ async function rerunFailed(visit: Visit<'project' | 'buildRequest'>): Promise<Re
   });
 }
 
+/** What is shown instead of a log without lines. */
+function explainEmptyLog({ services, found: { build } }: BuildVisit): string {
+  if (!isFinishedBuild(build.buildState))
+    return 'The log appears here as soon as the build prints something.';
+  if (build.startedAt === null) return 'There is no log, because the build never started.';
+  if (build.id > lastBuildWithoutLog(services.db)) return 'The build printed nothing.';
+  const days = countOf(Math.round(services.logsMs / DAY_MS), 'day');
+  const finished = new Date(build.finishedAt ?? build.createdAt).toISOString().slice(0, 10);
+  return `The log was removed. This server keeps logs for ${days}, and the build finished on ${finished}.`;
+}
+
 async function showBuild(visit: BuildVisit): Promise<View> {
   const { services, found, url } = visit;
   const { build } = found;
   // log.js requests everything but the log when the state changes.
   const log =
     url.searchParams.get('part') === 'head'
-      ? ''
+      ? renderNow(visit)
       : await logView({
           base: buildHref(build),
           path: buildLogPath(services.dataDirectory, build.id),
           state: build.buildState,
           isLive: !isFinishedBuild(build.buildState),
           fileName: fileName(build),
-          empty: isFinishedBuild(build.buildState)
-            ? 'The build printed nothing.'
-            : 'The log appears here as soon as the build prints something.',
+          empty: explainEmptyLog(visit),
+          now: renderNow(visit),
         });
   return buildView(visit, {
     tab: 'log',

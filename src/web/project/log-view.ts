@@ -29,13 +29,23 @@ export async function logView(options: {
   isLive: boolean;
   fileName: string;
   empty: string;
+  /** What the job does now, which stays in sight above the log. It has `data-live`. */
+  now?: Html;
   /** If another run can follow: the stream that announces it, and the text shown until it prints. */
   again?: { href: string; empty: string };
 }): Promise<Html> {
   const { base } = options;
   return html`<section class="log-view" data-log="${base}" data-state="${options.state}"${options.isLive ? html` data-growing="yes"` : ''} data-empty="${options.empty}"${options.again ? html` data-again="${options.again.href}" data-again-empty="${options.again.empty}"` : ''} aria-labelledby="log-title">
 <div class="log-bar">
-<h2 id="log-title">Log</h2>
+<div class="log-now">
+<h2 id="log-title"${options.now ? html` class="sr"` : ''}>Log</h2>
+${options.now ?? ''}
+<div class="log-jumps">
+<button class="button danger" type="button" data-log-failure data-keys="x" data-keys-label="Failed step" hidden>Failed step</button>
+<button class="button plain" type="button" data-log-follow data-keys="f" data-keys-label="Follow the log" aria-pressed="false" hidden>Follow</button>
+<button class="button plain" type="button" data-log-end data-keys="e" data-keys-label="End of the log" hidden>End</button>
+</div>
+</div>
 <form class="log-search" role="search" hidden>
 <label class="sr" for="log-search">Search log</label>
 <input id="log-search" type="search" placeholder="Search log" autocomplete="off" spellcheck="false" autocapitalize="off" data-keys="/" aria-describedby="log-count">
@@ -44,16 +54,17 @@ export async function logView(options: {
 <button class="button plain" type="submit" title="Enter" aria-label="Next match">↓</button>
 </form>
 <div class="log-tools">
-<button class="button plain" type="button" data-log-follow data-keys="f" data-keys-label="Follow the log" aria-pressed="false" hidden>Follow</button>
+<button class="button plain" type="button" data-log-folds hidden>Collapse all</button>
 <button class="button plain" type="button" data-log-wrap aria-pressed="false" hidden>Wrap</button>
 <button class="button plain" type="button" data-log-times aria-pressed="false" hidden>Timestamps</button>
+<button class="button plain" type="button" data-log-full data-keys="z" aria-pressed="false" hidden>Full screen</button>
 <a class="button plain" href="${base}/log">Raw log</a>
 <a class="button plain" href="${base}/log?download=yes" download="${options.fileName}">Download</a>
 </div>
 </div>
 <p class="sr" role="status" data-log-status></p>
 <p class="log-note" role="status" data-log-note hidden></p>
-<div class="log-lines" role="log" aria-live="off" aria-label="Log" tabindex="0" data-keys="l" data-keys-label="End of the log" data-log-lines hidden></div>
+<div class="log-lines" role="log" aria-live="off" aria-label="Log" tabindex="0" data-keys="l" data-keys-label="Log" data-log-lines hidden></div>
 <noscript>${await plainLog(options.path, options.empty)}</noscript>
 </section>`;
 }

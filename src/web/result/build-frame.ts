@@ -2,7 +2,9 @@
 
 import { html } from 'hono/html';
 import { isFinishedBuild, isRerunCandidate } from '../../domain/build.ts';
+import { HOST_IMAGE } from '../../domain/names.ts';
 import type { TestCounts } from '../../domain/result/test-result.ts';
+import { shellQuote } from '../../domain/text/shell.ts';
 import {
   type Build,
   type BuildRequest,
@@ -11,7 +13,10 @@ import {
   findCommit,
   listBuildsOfRequest,
 } from '../../store/builds.ts';
+import { estimateSeconds } from '../../store/estimates.ts';
+import { findSuite, type Suite } from '../../store/suites.ts';
 import {
+  copyText,
   formatCount,
   formatDuration,
   navItem,
@@ -37,6 +42,7 @@ const labels: Record<Tab, string> = {
   changes: 'Changes',
 };
 const SIBLINGS_LISTED = 12;
+const ATTEMPTS_AROUND = 2;
 
 export const buildHref = (build: Pick<Build, 'projectId' | 'id'>, tab: Tab = 'log') =>
   `/ui/projects/${build.projectId}/builds/${build.id}${paths[tab]}`;
@@ -77,16 +83,27 @@ function renderHead(visit: BuildVisit, tab: Tab): Html {
   const now = services.db.now();
   const request = findBuildRequest(services.db, project.id, build.buildRequestId);
   const commit = findCommit(services.db, project.id, build.commitId);
-  const newest = newestBuilds(listBuildsOfRequest(services.db, build.buildRequestId));
+  const all = listBuildsOfRequest(services.db, build.buildRequestId);
+  const newest = newestBuilds(all);
   const later = newest.find(one => one.suiteId === build.suiteId && one.id !== build.id);
+  const suite = findSuite(services.db, project.id, build.suiteId);
+  const projectHref = `/ui/projects/${project.id}`;
   return html`${pageHead(build.suiteName, {
-    parent: { href: `/ui/projects/${project.id}`, label: project.name },
-    actions: buildButtons(visit, newest),
+    trail: [
+      { href: '/ui/projects', label: 'Projects' },
+      { href: projectHref, label: project.name },
+      { href: `${projectHref}/commits/${build.commitId}`, label: build.commitRef.slice(0, 10) },
+      { href: suite && `${projectHref}/suites/${suite.id}`, label: build.suiteName },
+      { href: buildHref(build, tab), label: 'Build' },
+    ],
+    // Above the log, Cancel is in the bar that stays in sight.
+    actions: tab === 'log' && !isFinishedBuild(build.buildState) ? [] : buildButtons(visit, newest),
     subtitle: html`${stateBadge(build.buildState)} ${durationOf(build, now)}`,
   })}
 ${renderLocalNotice(request)}${explainState(visit, tab)}
 ${later ? html`<p class="flash">This suite has run again since. <a href="${buildHref(later, tab)}">Go to the newest build</a></p>` : ''}
 ${propertyList(buildProperties(visit, build, request, commit, now))}
+${renderAttempts(build, all, tab)}${tab === 'log' && suite && !build.local ? renderLocally(suite) : ''}
 ${newest.length > 1 ? renderSiblings(build, newest, tab) : ''}
 ${renderTabs(build, tab)}`;
 }
@@ -146,6 +163,67 @@ function buildButtons(visit: BuildVisit, newest: readonly Build[]): Html[] {
     actionButton(formTo(visit, `${href}/rerun`), 'Rerun'),
   ];
 }
+
+/**
+ * What a build does now: its state, the time so far and the time that it probably takes, and Cancel. log.js keeps the
+ * time and the bar moving.
+ */
+export function renderNow(visit: BuildVisit): Html {
+  const { db } = visit.services;
+  const { build } = visit.found;
+  const estimateMs = (estimateSeconds(db, build) ?? 0) * 1000;
+  const isRunning = build.buildState === 'running' && build.startedAt !== null;
+  const elapsedMs = Math.max(0, (build.finishedAt ?? db.now()) - (build.startedAt ?? db.now()));
+  const isCancelable = !isFinishedBuild(build.buildState) && build.cancelBecause === null;
+  const about = estimateMs > 0 ? `about ${formatDuration(estimateMs)}` : '';
+  const time = isRunning
+    ? html`${about ? html`<progress max="${estimateMs}" value="${Math.min(elapsedMs, estimateMs)}" data-running-until="${estimateMs}" aria-label="Build"></progress>` : ''}
+<span><span class="number" data-running-ms="${elapsedMs}">${formatDuration(elapsedMs)}</span>${about ? ` of ${about}` : ''}</span>`
+    : build.startedAt !== null
+      ? html`<span class="number">${formatDuration(elapsedMs)}</span>`
+      : isCancelable && about
+        ? html`<span>takes ${about}</span>`
+        : '';
+  return html`<div class="log-state" id="log-state" data-live>${stateBadge(build.buildState)} ${time}
+${isCancelable ? buildButtons(visit, []) : ''}</div>`;
+}
+
+/** Which run of the suite for this request it is, with links to the ones before and after. */
+function renderAttempts(build: Build, all: readonly Build[], tab: Tab): Html | string {
+  const attempts = all
+    .filter(one => one.suiteId === build.suiteId)
+    .toSorted((one, other) => Number(one.id - other.id));
+  if (attempts.length < 2) return '';
+  const at = attempts.findIndex(one => one.id === build.id);
+  const link = (to: number) => {
+    const attempt = attempts[to];
+    return attempt
+      ? html`<li><a href="${buildHref(attempt, tab)}"${to === at ? html` aria-current="page"` : ''}>${stateMark(attempt.buildState)} <span>Attempt ${to + 1}</span></a></li>`
+      : '';
+  };
+  // Of many, the first, the newest and those around this one.
+  const shown = attempts
+    .map((_, to) => to)
+    .filter(to => to === 0 || to === attempts.length - 1 || Math.abs(to - at) <= ATTEMPTS_AROUND);
+  return html`<nav class="siblings attempts" aria-label="Attempts"><p>Attempt ${at + 1} of ${attempts.length}</p><ul>${shown.map(link)}</ul></nav>`;
+}
+
+/** How to run the suite on one's own machine: through Assay, and in an image alone. */
+function renderLocally({ name, image, command }: Suite): Html {
+  const isNamed = image !== null && image !== HOST_IMAGE;
+  return html`<details class="locally" id="locally"><summary>Run this locally</summary>
+<p>In your checkout, with your changes. <a href="/ui/client">Install the command line</a> if you do not have it yet.</p>
+${copyText(`assay run --local ${wordOf(name)}`, 'Copy')}
+${
+  isNamed
+    ? html`<p>Or without Assay, if your Docker has the image. Variables and dependencies of the suite are missing there.</p>
+${copyText(`docker run --rm -it -v "$PWD":/srv/project -w /srv/project ${wordOf(image)} sh -c ${shellQuote(command)}`, 'Copy')}`
+    : html`<p>The command of the suite:</p>${copyText(command, 'Copy')}`
+}</details>`;
+}
+
+/** A word of a shell, quoted only if needed. */
+const wordOf = (text: string) => (/^[\w./:@-]+$/.test(text) ? text : shellQuote(text));
 
 /** What is asked before a build is canceled. */
 export const stopQuestion = ({ buildState, suiteName }: Pick<Build, 'buildState' | 'suiteName'>) =>

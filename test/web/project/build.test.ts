@@ -5,6 +5,7 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import type { Browser, Page } from 'playwright-core';
 import { type Build, findBuild, listBuildsOfRequest, rerunBuild } from '../../../src/store/builds.ts';
+import { markLogsDeleted } from '../../../src/store/cleanup/sweep.ts';
 import { type LogWriter, openLog } from '../../../src/store/data/log-file.ts';
 import { buildLogPath } from '../../../src/store/data/paths.ts';
 import { deleteCollaborator, findCollaborator } from '../../../src/store/projects.ts';
@@ -310,10 +311,198 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await page.evaluate('location.hash = "#L300"');
     await until(
       page,
-      'document.querySelector("details").open && document.querySelector("#L300 > .n") !== null',
+      'document.querySelector(".log-lines details").open && document.querySelector("#L300 > .n") !== null',
     );
     assert.equal(await isInSight(page, '#L300'), true, 'a fold opens for the line that is asked for');
     await person.close();
+  });
+
+  it('folds the groups that a command prints, for GitHub Actions, GitLab and Buildkite', async () => {
+    const build = startBuild();
+    const log = await openLogOf(build);
+    await log.line('checkout of aaaaaaa');
+    await log.print('HEAD is now at aaaaaaa\n');
+    await log.line('suite Unit tests: make check');
+    await log.print(
+      [
+        '::group::Install \x1b[32mpackages\x1b[0m <b>', // 4
+        'npm ci',
+        '::group::Inside',
+        'deep',
+        '::endgroup::',
+        '::endgroup::',
+        '\x1b[0Ksection_start:1560896352:lint[collapsed=true]\r\x1b[0KLint the code', // 10
+        'linted',
+        'section_end:1560896353:lint\r\x1b[0Ksection_start:1560896353:unit\r\x1b[0KUnit tests',
+        'tested',
+        '\x1b[0Ksection_end:1560896354:unit\r\x1b[0K',
+        '~~~ Prepare', // 15
+        'quiet',
+        '+++ Important',
+        'loud',
+        '--- a/file.c',
+        '+++ b/file.c', // 20
+        '--- PASS: TestGo (0.00s)',
+        '--- Build',
+        'cc -c file.c',
+        '--- Test',
+        'not ok 1', // 25
+        '',
+      ].join('\n'),
+    );
+    await log.line('the command exited with 1');
+    await log.close();
+    moveBuild(app.db, build.id, 'fail', { exitCode: 1 });
+    const person = await arrive();
+    const { page } = person;
+    await person.go(hrefOf(build));
+    await isWhole(person);
+    const readFolds = `[...document.querySelectorAll('.log-lines details')].map(fold => {
+      let depth = 0;
+      for (let up = fold.parentElement.closest('details'); up; up = up.parentElement.closest('details')) depth += 1;
+      return [depth, fold.querySelector('summary > span').textContent, fold.open];
+    })`;
+    assert.deepEqual(await page.evaluate(readFolds), [
+      [0, '[assay] checkout of aaaaaaa', false],
+      [0, '[assay] suite Unit tests: make check', true],
+      [1, 'Install packages <b>', false],
+      [2, 'Inside', false],
+      [1, 'Lint the code', false],
+      [1, 'Unit tests', true],
+      [1, 'Prepare', false],
+      [1, 'Important', true],
+      [1, 'Build', false],
+      [1, 'Test', true],
+    ]);
+    assert.equal(
+      await page.locator('#L13').textContent(),
+      '13tested',
+      'the numbers are those of the raw log',
+    );
+    assert.equal(await page.locator('#L25').textContent(), '25not ok 1');
+    assert.equal(await page.locator('.log-lines b').count(), 0);
+    assert.deepEqual(await page.locator('summary.bad > span:first-child').allTextContents(), [
+      '[assay] suite Unit tests: make check',
+      'Test',
+    ]);
+    await page.locator('.took').nth(9).waitFor({ state: 'attached' });
+    await person.inspect('build-groups');
+
+    await page.keyboard.press('x');
+    assert.equal(await isInSight(page, '#L24'), true, 'the failed step is one key away');
+    await page.evaluate('location.hash = "#L7"');
+    await until(page, 'document.querySelector("#L7.picked > .n") !== null');
+    assert.equal(await isInSight(page, '#L7'), true, 'a link to a line opens all groups around it');
+    await page.locator('#L4 summary').first().focus();
+    await page.keyboard.press('Enter');
+    assert.equal(await page.locator('#L4 > details').getAttribute('open'), null);
+    await page.getByRole('button', { name: 'Collapse all' }).click();
+    assert.equal(await page.locator('.log-lines details[open]').count(), 0);
+    await page.getByRole('button', { name: 'Expand all' }).click();
+    assert.equal(await page.locator('.log-lines details:not([open])').count(), 0);
+
+    const full = page.getByRole('button', { name: 'Full screen' });
+    await full.focus();
+    await page.keyboard.press('Enter');
+    await page.locator('h1').waitFor({ state: 'hidden' });
+    await page.keyboard.press('Escape');
+    await page.locator('h1').waitFor();
+    assert.equal(await full.getAttribute('aria-pressed'), 'false');
+    await person.close();
+  });
+
+  it('stays fast and safe with 100,000 groups that never end', async () => {
+    const build = finishBuild('failed');
+    const marks = ['::group::g', '--- g', 'section_start:1:s\r\x1b[0Kg', '+++ g', '[assay] suite g'];
+    await app.writeLog(
+      build.id,
+      Array.from({ length: 100_000 }, (_, n) => `${marks[n % marks.length]} ${n}\x00\x07\n`).join(''),
+    );
+    const person = await arrive();
+    const processor = await measureProcessor(signedIn.browser);
+    await person.page.goto(hrefOf(build), { waitUntil: 'commit' });
+    await isWhole(person);
+    const workedMs = await processor.spentMs();
+    assert.ok(workedMs < 8_000, `the page has worked for ${workedMs} ms`);
+    assert.ok((await person.page.locator('.log-lines details').count()) <= 2_000);
+    await person.page.locator('#L100000').waitFor({ state: 'attached' });
+    await person.close();
+  });
+
+  it('shows time, estimate, Cancel and the number of new lines in a bar that stays in sight', async () => {
+    const passed = startBuild();
+    moveBuild(app.db, passed.id, 'pass', { exitCode: 0, startedAt: 1_000, finishedAt: 91_000 });
+    const build = startBuild();
+    await app.writeLog(build.id, numbered(1, 300));
+    const person = await arrive();
+    const { page } = person;
+    await person.go(hrefOf(build));
+    await page.locator('#L300').waitFor();
+    await until(page, atBottom);
+    const bar = page.locator('.log-now');
+    assert.match((await bar.textContent()) ?? '', /Running[\s\S]* of about \d/);
+    assert.equal(await bar.getByRole('progressbar').count(), 1);
+    assert.equal(
+      await isInSight(page, '.log-now form button'),
+      true,
+      'Cancel is in sight at the end of the log',
+    );
+    await page.keyboard.press('PageUp');
+    await page.locator('[data-log-follow][aria-pressed=false]').waitFor();
+    await app.writeLog(build.id, numbered(301, 312));
+    await page.getByRole('button', { name: '12 new lines' }).waitFor();
+    await person.inspect('build-new-lines');
+    await page.getByRole('button', { name: '12 new lines' }).click();
+    await until(page, atBottom);
+    await page.getByRole('button', { name: 'End', exact: true }).waitFor();
+    assert.equal(await page.getByRole('button', { name: 'Follow' }).getAttribute('aria-pressed'), 'true');
+    await person.close();
+  });
+
+  it('has a path to every page above, numbered attempts with links, and the command to run it locally', async () => {
+    const own = app.plant();
+    const first = findBuild(app.db, own.project_id, own.build_id) as Build;
+    const second = planBuild(own);
+    const third = planBuild(own);
+    const person = await arrive();
+    const { page } = person;
+    await person.go(hrefOf(second));
+    const trail = page.getByRole('navigation', { name: 'Breadcrumb' });
+    assert.deepEqual(await trail.getByRole('link').allTextContents(), [
+      'Projects',
+      (await page.title()).split(' · ').at(-2),
+      second.commitRef.slice(0, 10),
+      second.suiteName,
+      'Build',
+    ]);
+    for (const link of await trail.getByRole('link').all())
+      assert.equal((await person.context.request.get((await link.getAttribute('href')) ?? '')).status(), 200);
+    const attempts = page.getByRole('navigation', { name: 'Attempts' });
+    await attempts.getByText('Attempt 2 of 3').waitFor();
+    await attempts.getByRole('link', { name: 'Attempt 1' }).click();
+    await page.waitForURL(`**${hrefOf(first)}`);
+    await attempts.getByRole('link', { name: 'Attempt 3' }).click();
+    await page.waitForURL(`**${hrefOf(third)}`);
+    await page.getByText('Run this locally').click();
+    await page.getByText(`assay run --local '${third.suiteName}'`, { exact: true }).waitFor();
+    await person.inspect('build-attempts');
+    await person.close();
+  });
+
+  it('says that a log was removed after its retention, with and without scripts', async () => {
+    const build = finishBuild('passed');
+    const kept = finishBuild('passed');
+    markLogsDeleted(app.db, build.id);
+    for (const scripts of [true, false]) {
+      const person = await arrive({ scripts });
+      await person.go(hrefOf(build));
+      await person.page
+        .getByText(/^The log was removed. This server keeps logs for 90 days, and the build finished on 20/)
+        .waitFor();
+      await person.go(hrefOf(kept));
+      await person.page.getByText('The build printed nothing.').waitFor();
+      await person.close();
+    }
   });
 
   it('finds text, and moves to the next and the previous match', async () => {
@@ -417,7 +606,8 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await page.getByRole('button', { name: 'Timestamps' }).click();
     await page.locator('#L4 > .n[data-at]').waitFor();
     assert.match((await page.locator('#L4 > .n').getAttribute('data-at')) ?? '', /^\d\d:\d\d:\d\d$/);
-    await page.locator('summary').first().click();
+    assert.match((await page.locator('#L4 > .n').getAttribute('data-since')) ?? '', /^\+0:0\d$/);
+    await page.locator('.log-lines summary').first().click();
     const height = async () => (await page.locator('#L2').boundingBox())?.height ?? 0;
     const before = await height();
     await page.getByRole('button', { name: 'Wrap' }).click();
@@ -479,8 +669,8 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     moveBuild(app.db, build.id, 'pass', { exitCode: 0 });
     await page.locator('[data-log][data-whole]').waitFor();
     held.resolve();
-    await page.getByText('Passed').first().waitFor();
-    assert.match(await page.title(), /^Passed/);
+    await until(page, 'document.title.startsWith("Passed")');
+    await page.locator('#build-head .below').getByText('Passed').waitFor();
     // The failed request is logged to the console.
     await person.context.close();
   });
