@@ -92,7 +92,7 @@ const table: readonly [name: string, defaultValue: string, form: string, meaning
   ['MIN_FREE_DISK', '1GiB', 'SIZE', 'no work starts with less free disk space'],
   ['CA_CERTS', '', 'FILE', 'more authorities that outgoing HTTPS trusts, PEM'],
   ['WEBHOOK_ALLOW', '', 'CIDRS', 'extra networks that webhooks and commit statuses may reach'],
-  ['POLL_RATE', '2', 'NUMBER', 'looks for new commits per second, over all repositories'],
+  ['POLL_RATE', '2', 'NUMBER', 'checks for new commits per second, over all repositories'],
   ['TRUSTED_PROXIES', '', 'CIDRS', 'reverse proxies whose X-Forwarded-For and -Proto are trusted'],
 ];
 

@@ -72,7 +72,7 @@ export function createMetrics(): Metrics {
       }
       family('assay_deliveries_total', 'counter', 'Attempts to deliver webhooks, by outcome.');
       for (const [labels, count] of deliveries) lines.push(`assay_deliveries_total{${labels}} ${count}`);
-      family('assay_looks_total', 'counter', 'Looks at repositories for changes, by outcome.');
+      family('assay_looks_total', 'counter', 'Checks of repositories for changes, by outcome.');
       for (const [labels, count] of looks) lines.push(`assay_looks_total{${labels}} ${count}`);
       family('assay_firings_total', 'counter', 'Firings of triggers, by outcome.');
       for (const [labels, count] of firings) lines.push(`assay_firings_total{${labels}} ${count}`);

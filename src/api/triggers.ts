@@ -64,16 +64,18 @@ const options = {
     "For push: whether builds of forks get the suite's variables. Anyone who can open a pull request can then read them. Default: false.",
   ),
   'options[reconcile]': wholeNumber(
-    'For push: seconds between looks that find pushes without a hook; 0 for none. Default: 21600.',
+    'For push: seconds between checks that find pushes without a hook; 0 for none. Default: 21600.',
     0,
     2_592_000,
   ),
   'options[interval]': wholeNumber(
-    'For poll: seconds between two looks at the repository. Default: 120.',
+    'For poll: seconds between two checks of the repository. Default: 120.',
     30,
     86_400,
   ),
-  'options[build_first]': flag('For poll: whether the first look builds the default branch. Default: false.'),
+  'options[build_first]': flag(
+    'For poll: whether the first check builds the default branch. Default: false.',
+  ),
   'options[cron]': optional({
     doc: 'For schedule, required: five fields of cron, or @hourly, @daily, @weekly, @monthly, @yearly.',
   }),
@@ -161,7 +163,7 @@ export const triggers = {
     fields: {
       name,
       trigger_type: required({
-        doc: 'When it starts builds: `push`, when a forge calls its URL; `poll`, when a look at the repository finds a change; `schedule`, at planned times.',
+        doc: 'When it starts builds: `push`, when a forge calls its URL; `poll`, when a check of the repository finds a change; `schedule`, at planned times.',
         oneOf: triggerTypes,
       }),
       ...options,
@@ -260,7 +262,7 @@ export const triggers = {
     method: 'POST',
     path: '/projects/:project_id/triggers/:trigger_id/fire',
     summary:
-      'Looks at the repository now, or requests the build of a schedule now. Returns the firings once they are known',
+      'Checks the repository now, or requests the build of a schedule now. Returns the firings once they are known',
     access: 'sees',
     scope: 'build_requests_create',
     fields: {
@@ -281,7 +283,7 @@ export const triggers = {
   listFirings: endpoint({
     method: 'GET',
     path: '/projects/:project_id/triggers/:trigger_id/firings',
-    summary: 'Lists what the trigger saw and did: which pushes were built, and why others were not',
+    summary: 'Lists what the trigger noticed and did: which pushes were built, and why others were not',
     access: 'sees',
     scope: 'build_requests',
     response: { list: firingShape },

@@ -23,8 +23,8 @@ export const eventDescriptions = {
   'deploy.enqueued': 'A deploy was queued.',
   'deploy.started': 'A deploy started.',
   'deploy.finished': 'A deploy ended.',
-  'trigger.failing': 'The third look of a trigger at the repository in a row failed.',
-  'trigger.recovered': 'A look of a failing trigger at the repository succeeded.',
+  'trigger.failing': 'The third check of the repository by a trigger in a row failed.',
+  'trigger.recovered': 'A check of the repository by a failing trigger succeeded.',
   ping: 'A test of a notification. Only that notification gets it.',
 } as const;
 export type EventType = keyof typeof eventDescriptions;

@@ -244,25 +244,27 @@ export function classifyForgeResponse(response: Response, attempts: number): Cla
   if (status === undefined || status >= 500 || status === 408) return retry();
   // GitLab refuses a state that the context already has. A retry after a lost answer gets this.
   if (status === 400 && excerpt.includes('Cannot transition status')) return { outcome: 'delivered' };
-  if (status === 429) return retry('the forge answered 429: too many requests');
+  if (status === 429) return retry('the forge responded with 429: too many requests');
   // GitHub answers 403 when a limit is exceeded, and says when to retry.
-  if (status === 403 && retryAfterMs !== undefined) return retry('the forge answered 403: too many requests');
+  if (status === 403 && retryAfterMs !== undefined)
+    return retry('the forge responded with 403: too many requests');
   if (status === 401)
     return {
-      ...failed('the forge answered 401'),
-      disableBecause: 'the forge answered 401: it does not accept the token',
+      ...failed('the forge responded with 401'),
+      disableBecause: 'the forge responded with 401: it does not accept the token',
     };
   if (status === 403)
     return {
-      ...failed('the forge answered 403'),
-      disableBecause: 'the forge answered 403: the token may not set statuses of this repository',
+      ...failed('the forge responded with 403'),
+      disableBecause: 'the forge responded with 403: the token may not set statuses of this repository',
     };
   if (status === 404) {
-    const error = 'the forge answered 404: it has no such repository or commit, or the token may not see it';
+    const error =
+      'the forge responded with 404: it has no such repository or commit, or the token may not see it';
     return attempts < NOT_FOUND_RETRIES ? retry(error) : failed(error);
   }
-  if (status < 400) return failed(`the forge answered ${status}: redirects are not followed`);
-  return failed(`the forge answered ${status}`);
+  if (status < 400) return failed(`the forge responded with ${status}: redirects are not followed`);
+  return failed(`the forge responded with ${status}`);
 }
 
 const MAX_DESCRIPTION = 140;

@@ -4,7 +4,7 @@
 export const errorTable = {
   api_does_not_exists: [
     400,
-    'There is no such endpoint. Check the method and the path; a trailing slash counts.',
+    'This endpoint does not exist. Check the method and the path; a trailing slash counts.',
   ],
   unauthorized: [
     401,
@@ -19,7 +19,7 @@ export const errorTable = {
   is_reserved: [403, 'The value belongs to the system, or the record is in use.'],
   not_found: [
     404,
-    'There is no such record, or you cannot see it. With the name of a field: the record that the field names.',
+    'The record does not exist, or you cannot see it. With the name of a field: the record that the field names.',
   ],
 } as const satisfies Record<string, readonly [status: number, meaning: string]>;
 

@@ -29,12 +29,12 @@ ${lines(unixLines(address, `${sha256}  assay.mjs`, 'shasum -a 256 -c'))}
 <p>If the shell does not find <code>assay</code> afterwards, add <code>~/.local/bin</code> to <code>PATH</code>.</p>
 <h3 id="windows">Windows (PowerShell)</h3>
 ${lines(windowsLines(address, sha256))}
-<h3 id="file">The file alone</h3>
+<h3 id="file">Only the file</h3>
 <p><a href="${PATH}">assay.mjs</a> (${formatSize(content.length)}) runs as <code>node assay.mjs</code> from any directory. Its SHA-256 checksum:</p>
 ${lines(sha256)}
 <h2 id="start">Start</h2>
 ${lines(`assay login ${baseUrl}\nassay run --local`)}
-<p>The first line signs you in through your browser. The second one, in a checkout of a project, builds your working tree as it is and follows it.</p>
+<p>The first line signs you in through your browser. The second one, in a checkout of a project, builds your working tree as it is and shows the progress.</p>
 <p>If <code>assay login</code> asks whether to trust a certificate authority, compare its SHA-256 fingerprint with this one, and answer yes only if both are the same:</p>
 ${lines(authorityFingerprint)}
 <p><a href="/ui/manual/client">The manual</a> explains all commands.</p>

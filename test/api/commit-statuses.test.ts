@@ -139,12 +139,12 @@ test('a disabled notification says why, and a new token enables it', async () =>
   disableNotification(
     app.db,
     BigInt(record.id_str as string),
-    'the forge answered 401: it does not accept the token',
+    'the forge responded with 401: it does not accept the token',
   );
   const unchanged = await call('PUT', one, { 'options[contexts]': 'both' });
   assert.deepEqual(
     [unchanged.record.enabled, unchanged.record.error],
-    [false, 'the forge answered 401: it does not accept the token'],
+    [false, 'the forge responded with 401: it does not accept the token'],
   );
   const enabled = await call('PUT', one, { 'options[token]': TOKEN });
   assert.equal('enabled' in enabled.record || 'error' in enabled.record, false);

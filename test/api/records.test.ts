@@ -463,7 +463,7 @@ test('the response of a receiver is shown to the owner only; others see status a
     responseStatus: 500,
     responseMs: 7,
     responseExcerpt: 'internal page',
-    lastError: 'the receiver answered 500',
+    lastError: 'the receiver responded with 500',
     nextAttemptAt: Date.now() + 3600_000,
   } as const;
   const path = `/projects/${project_id}/notifications/${notification_id}`;

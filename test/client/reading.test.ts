@@ -269,7 +269,7 @@ describe('Commands that read results', () => {
     const text = await output(['diff', unit.id_str as string]);
     assert.match(
       text,
-      /^unit {2}build \d+, failed\ncompared with build \d+, passed [\s\S]*Likeliest cause first\n {2}1\. /,
+      /^unit {2}build \d+, failed\ncompared with build \d+, passed [\s\S]*Most likely cause first\n {2}1\. /,
     );
     assert.match(text, /exit code: 0 → 3\n/);
     assert.match(text, /Files\n {2}M {2}report\.xml\n {2}M {2}status\n/);

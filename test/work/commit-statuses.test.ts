@@ -415,7 +415,7 @@ for (const status of [401, 403])
     await settled(fixture, notification);
     assert.equal(forge.answers.length, 1, 'the forge counts failed logins');
     assert.equal(current().enabled, false);
-    assert.match(current().disabledBecause ?? '', new RegExp(`^the forge answered ${status}: `));
+    assert.match(current().disabledBecause ?? '', new RegExp(`^the forge responded with ${status}: `));
     for (const build of builds) finish(fixture, build, 'pass');
     redeliver(fixture.db, fixture.deliveriesOf(notification).at(-1)!);
     await settled(fixture, notification);
@@ -467,7 +467,7 @@ test('404 is retried for some minutes, other refusals fail at once', limited, as
   const failed = fixture.deliveriesOf(notification).at(-1);
   assert.deepEqual(
     [failed?.state, failed?.attempts, failed?.lastError],
-    ['failed', 1, 'the forge answered 422'],
+    ['failed', 1, 'the forge responded with 422'],
   );
   assert.equal(findNotification(fixture.db, fixture.project.id, notification.id)?.enabled, true);
 });

@@ -92,7 +92,7 @@ test('receivers that misbehave delay nobody, and the result is recorded', limite
   assert.equal(first(failing)?.state, 'pending');
   assert.equal(first(failing)?.responseStatus, 500);
   assert.equal(first(failing)?.responseExcerpt, 'out of order');
-  assert.equal(first(failing)?.lastError, 'the receiver answered 500');
+  assert.equal(first(failing)?.lastError, 'the receiver responded with 500');
   const waitMs = first(failing)!.nextAttemptAt! - first(failing)!.createdAt;
   assert.ok(waitMs >= 5_000 && waitMs < 16_000, `${waitMs}`);
   assert.match(first(notifications.closing)?.lastError ?? '', /closed the connection without a response/);

@@ -11,7 +11,7 @@ export const diff = {
     method: 'GET',
     path: '/projects/:project_id/builds/:build_id/diff',
     summary:
-      'Returns what differs from an earlier build of the suite: inputs, commits, tests and log, the likeliest cause first',
+      'Returns what differs from an earlier build of the suite: inputs, commits, tests and log, the most likely cause first',
     access: 'sees',
     scope: 'commits',
     query: {

@@ -67,7 +67,7 @@ function diffText(style: Style, build: SuiteBuild, found: BuildDiff, url: string
     `compared with build ${against.id_str}, ${stateText(against.build_state)} ${ageText(against.created_at)}: ${CHOSEN[found.chosen]}`,
     style.paint('dim', url),
     ...section(
-      'Likeliest cause first',
+      'Most likely cause first',
       causes.map(({ text }, at) => `${at + 1}. ${plain(text)}`),
     ),
     ...section('What it was made of', inputLines(found)),

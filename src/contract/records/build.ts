@@ -200,7 +200,7 @@ const evaluatedRule = record('EvaluatedRule', {
   subject: shape.string('The attribute that was compared.'),
   operator: shape.string('How it was compared.'),
   value: shape.string('What it was compared with.'),
-  holds: shape.boolean('Whether the rule holds.'),
+  holds: shape.boolean('Whether the rule is met.'),
   saw: { type: ['string', 'array'], items: { type: 'string' }, description: 'The value of the attribute.' },
 });
 export const logTimesShape = record('LogTimes', {

@@ -39,7 +39,7 @@ export const buildDiffShape = record('BuildDiff', {
         text: shape.string('A sentence that describes it.'),
       }),
     ),
-    'What may explain another result, the likeliest first. `chance`: nothing that is recorded differs.',
+    'What may explain a different result, the most likely first. `chance`: nothing that is recorded differs.',
   ),
   duration_ms: changeShape('DurationChange', durationShape),
   exit_code: changeShape('ExitCodeChange', exitCodeShape),
@@ -153,7 +153,7 @@ export const buildDiffShape = record('BuildDiff', {
               text: shape.string('Without colours; at most 500 characters.'),
             }),
           ),
-          'The first lines of the last step that the other log has nothing like, apart from times and numbers; at most 200.',
+          'The first lines of the last step that are not in the other log, ignoring times and numbers; at most 200.',
         ),
         cut_because: shape.nullable(
           shape.oneOf(

@@ -175,7 +175,7 @@ export function listCauses(differences: Differences): Cause[] {
   );
   if (inputs && !isExplained)
     texts.chance =
-      'The commit, the command, the image, the dependencies, the variables and the limits are the same: the result depends on chance, on the time, or on something outside.';
+      'The commit, the command, the image, the dependencies, the variables and the limits are the same. The result depends on chance, on timing or on something outside the build.';
   return causeKinds.flatMap(kind => {
     const text = texts[kind];
     return text === undefined ? [] : [{ kind, text }];
@@ -202,10 +202,14 @@ const sentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(
 
 function describeDependencies(dependencies: readonly DependencyChange[]): string | undefined {
   const changes = [
-    ['compiled', 'was compiled again with another result', 'were compiled again with other results'],
+    ['compiled', 'was compiled again with a different result', 'were compiled again with different results'],
     ['added', 'was added', 'were added'],
     ['removed', 'was removed', 'were removed'],
-    ['launch', 'has another launch command or environment', 'have other launch commands or environments'],
+    [
+      'launch',
+      'has a different launch command or environment',
+      'have different launch commands or environments',
+    ],
   ] as const;
   const texts = changes.flatMap(([change, one, several]) => {
     const names = dependencies.filter(dependency => dependency.change === change).map(({ name }) => name);
@@ -226,7 +230,7 @@ function describeImage({ before, after, isChanged }: InputsDiff['image']): strin
 
 function describeVariables({ added, removed, changed }: InputsDiff['variables']): string | undefined {
   const texts = [
-    ['has another content', 'have other contents', changed],
+    ['has a different value', 'have different values', changed],
     ['was added', 'were added', added],
     ['was removed', 'were removed', removed],
   ] as const;
@@ -260,7 +264,7 @@ function describeLimit(value: string | number | null): string {
 }
 
 function describeCommits(range: CommitRange | undefined): string {
-  if (!range) return 'The commit is another one.';
+  if (!range) return 'The commit is different.';
   const { commits, commitsTotal, missingTotal, filesTotal } = range;
   const files = `${filesTotal === 1 ? '1 file' : `${filesTotal} files`} changed`;
   const missing =

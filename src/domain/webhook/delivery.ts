@@ -41,13 +41,13 @@ export function classifyResponse({ status = 0 }: Pick<Response, 'status'>): Clas
   if (status === 410)
     return {
       outcome: 'failed',
-      error: 'the receiver answered 410: it wants no more, and the notification is off',
+      error: 'the receiver responded with 410 (Gone), so the notification was disabled',
       disableBecause: 'the receiver responded with 410',
     };
   const isRedirect = status >= 300 && status < 400;
   return {
     outcome: 'retry',
-    error: `the receiver answered ${status}${isRedirect ? ': redirects are not followed' : ''}`,
+    error: `the receiver responded with ${status}${isRedirect ? ': redirects are not followed' : ''}`,
   };
 }
 
@@ -69,7 +69,7 @@ export function attemptResult(
     responseMs: status === undefined ? null : responseMs,
     responseExcerpt: status === undefined ? null : excerpt,
     lastError:
-      outcome === 'delivered' ? null : (response.error ?? error ?? `the receiver answered ${status}`),
+      outcome === 'delivered' ? null : (response.error ?? error ?? `the receiver responded with ${status}`),
     nextAttemptAt: delayMs === undefined ? null : now + Math.max(delayMs, retryAfterMs),
   };
 }

@@ -108,7 +108,7 @@ function renderVitals(visit: Visit): Html {
     [
       'Last backup',
       backupAt === undefined
-        ? html`never; run <code>assay backup FILE</code>`
+        ? html`Never. Run <code>assay backup FILE</code>`
         : relativeTime(Number(backupAt)),
     ],
   ]);
@@ -250,7 +250,7 @@ function secretsView(email: string, { password, apiKey }: Secrets): View {
     title: 'Account',
     section: 'admin',
     body: html`${pageHead(`Credentials of ${email}`, { parent: { href: PATH, label: 'Administration' } })}
-<div class="panel"><p class="lead">Pass these on now. They are not shown again.</p>
+<div class="panel"><p class="lead">Send these to the user now. They are not shown again.</p>
 ${propertyList([
   ['Password', copyText(password, 'Copy password')],
   ['API key', copyText(apiKey, 'Copy key')],
@@ -290,7 +290,7 @@ ${checkBox(change, { name: 'admin', label: 'Administrator' })}`,
   submit: submitButton('Save'),
 })}
 <section class="panel danger" aria-labelledby="reset"><h2 id="reset">Reset password and API key</h2>
-<p>The old password and key stop working at once. Sign-in links, sessions and OAuth tokens of the account end.</p>
+<p>The old password and key stop working at once. All sign-in links, sessions and OAuth tokens of the account are revoked.</p>
 ${actionButton(formTo(visit, `${here}/reset`), 'Reset', { tone: 'danger', confirm: `Reset the password and the API key of ${account.email}?`, yes: 'Reset both', no: 'Keep both' })}
 </section>`,
   };

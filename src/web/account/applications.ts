@@ -65,7 +65,7 @@ function renderApplications(visit: Visit, applications: readonly Application[]):
               })
         }${actionButton(formTo(visit, `${PATH}/${application.id}/delete`), 'Delete', {
           tone: 'danger',
-          confirm: `Delete ${application.name}? All access granted to it ends.`,
+          confirm: `Delete ${application.name}? All access granted to it is revoked.`,
           yes: 'Delete application',
           no: 'Keep application',
         })}</div>`,

@@ -87,13 +87,13 @@ function consentView(guest: Guest, request: AuthorizationRequest, application: A
   const { ownerId } = application;
   const origin =
     ownerId === null
-      ? 'part of this appliance'
+      ? 'included with this server'
       : html`registered by ${findAccount(guest.services.db, ownerId)?.email ?? 'a deleted account'}`;
   return {
     title: 'Approve',
     ...(request.redirectUri !== outOfBand && { formTargets: [targetOf(request.redirectUri)] }),
     body: html`<div class="gate">${pageHead(html`Approve ${application.name}?`)}
-<p class="lead"><strong>${application.name}</strong>, ${origin}, asks to act for <strong>${guest.caller?.email}</strong>. It wants to:</p>
+<p class="lead"><strong>${application.name}</strong>, ${origin}, asks to act for <strong>${guest.caller?.email}</strong>. It would be able to:</p>
 <ul class="scopes">${request.scopes.map(scope => html`<li>${scopeLabels[scope]} <code class="quiet">${scope}</code></li>`)}</ul>
 ${ownerId === null ? html`<p><strong>Continue only if you ran <code>assay login</code> yourself, just now, on this machine.</strong></p>` : ''}
 <p>${where} You can revoke this access under Applications at any time.</p>

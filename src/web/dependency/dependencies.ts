@@ -215,9 +215,9 @@ ${textField(form, { name: 'source', label: 'Source directory', code: true, place
 <summary>More settings <span class="hint">launch command, environment, image, related dependencies</span></summary>
 ${textArea(form, { name: 'description', label: 'Description', rows: 2 })}
 ${textArea(form, { name: 'launch_command', label: 'Launch command', rows: 2, code: true, hint: 'Runs before each suite that uses the dependency, for example to start a server. It must return: start servers in the background.' })}
-${textField(form, { name: 'launch_timeout', label: 'Launch timeout', code: true, placeholder: `${LAUNCH_SECONDS.defaultValue}`, hint: `How many seconds the launch command may take, ${LAUNCH_SECONDS.min} to ${LAUNCH_SECONDS.max}. ${LAUNCH_SECONDS.defaultValue} if empty.` })}
+${textField(form, { name: 'launch_timeout', label: 'Launch timeout', code: true, placeholder: `${LAUNCH_SECONDS.defaultValue}`, hint: `The time limit for the launch command in seconds, from ${LAUNCH_SECONDS.min} to ${LAUNCH_SECONDS.max}. The default is ${LAUNCH_SECONDS.defaultValue}.` })}
 ${textArea(form, { name: 'environment', label: 'Environment', rows: 2, code: true, hint: html`Variables that suites and compiles get when they use the dependency: lines of <code>NAME=value</code>, in which <code>$PREFIX</code> is the prefix.` })}
-${checkBox(form, { name: 'library_path', label: 'Libraries on LD_LIBRARY_PATH', hint: 'Programs find the shared libraries in the prefix by themselves. Turn it off if they get in the way of programs of the image, which load them too.' })}
+${checkBox(form, { name: 'library_path', label: 'Libraries on LD_LIBRARY_PATH', hint: 'Programs find the shared libraries in the prefix. Turn this off if the libraries conflict with programs of the image, which would load them too.' })}
 ${imageField(visit.services, form, 'The image in which the command runs.')}
 ${
   choices.length > 0

@@ -59,7 +59,7 @@ export const dependencyPages: Route[] = [
     showForm: showDependency,
     done: (visit, started) => ({
       to: hrefOf(visit),
-      message: `Compiling ${listing(started.map(({ name }) => name))} again, in this order.`,
+      message: `Queued to be compiled again, in this order: ${listing(started.map(({ name }) => name))}.`,
     }),
   }),
   form(`${PATH}/attach`, (visit, sent) =>
@@ -71,11 +71,14 @@ export const dependencyPages: Route[] = [
   }),
   action(`${PATH}/share`, dependencies.share, {
     showForm: showDependency,
-    done: visit => ({ to: hrefOf(visit), message: 'Shared. Every account can use it now.' }),
+    done: visit => ({ to: hrefOf(visit), message: 'Dependency shared. Every account can now use it.' }),
   }),
   action(`${PATH}/unshare`, dependencies.unshare, {
     showForm: showDependency,
-    done: visit => ({ to: hrefOf(visit), message: 'No longer shared. Only you can attach it.' }),
+    done: visit => ({
+      to: hrefOf(visit),
+      message: 'Sharing stopped. Only you can attach the dependency now.',
+    }),
   }),
   page(`${PATH}/log`, visit => respondRawLog(visit, dependencies.log, fileName(visit.found.dependency))),
   page(`${PATH}/stream`, visit => {
@@ -171,7 +174,7 @@ function renderOutdated(visit: DependencyVisit): Html | string {
   const { db } = visit.services;
   if (isUnfinished(dependency) || !isOutdated(db, dependency)) return '';
   const changed = listChangedRelated(db, dependency);
-  return html`<p class="flash note"><strong>Outdated.</strong> ${changed.length > 0 ? html`${linksTo(visit, changed)} ${changed.length === 1 ? 'has' : 'have'}` : 'What it relates to has'} changed since it was compiled. Compile it again to use the new ${changed.length > 1 ? 'versions' : 'version'}.</p>`;
+  return html`<p class="flash note"><strong>Outdated.</strong> ${changed.length > 0 ? html`${linksTo(visit, changed)} ${changed.length === 1 ? 'has' : 'have'}` : 'A related dependency has'} changed since it was compiled. Compile it again to use the new ${changed.length > 1 ? 'versions' : 'version'}.</p>`;
 }
 
 function renderSizes(visit: DependencyVisit): Html {
@@ -271,7 +274,7 @@ function renderConfiguration(visit: DependencyVisit): Html {
     ['Launch command', code(dependency.launchCommand)],
     ['Launch timeout', launchSeconds === LAUNCH_SECONDS.defaultValue ? '' : `${launchSeconds} s`],
     ['Environment', code(dependency.environment)],
-    ['LD_LIBRARY_PATH', dependency.libraryPath ? '' : 'without its libraries'],
+    ['LD_LIBRARY_PATH', dependency.libraryPath ? '' : 'does not include its libraries'],
     ['Image', code(dependency.image ?? '')],
     ['Related', related.length > 0 ? linksTo(visit, related) : ''],
     ['Recompile', dependency.recompile ? 'when a related dependency changes' : ''],
@@ -290,7 +293,7 @@ function unshareQuestion(uses: ReturnType<typeof countUsesByOthers>): Confirmati
   if (counts.length === 0) return {};
   const verb = uses.suites + uses.dependencies === 1 ? 'uses it and keeps' : 'use it and keep';
   return {
-    confirm: `Stop sharing it? ${counts.join(' and ')} of other accounts ${verb} the present version.`,
+    confirm: `Stop sharing it? ${counts.join(' and ')} of other accounts ${verb} the current version.`,
     yes: 'Stop sharing',
     no: 'Keep sharing',
   };

@@ -95,7 +95,7 @@ function ignoreUnavailable(error: unknown): undefined {
 const renderUnavailable = () =>
   emptyState({
     title: 'The files are being listed',
-    text: 'The artifact is large, and this is the first look into it. Load the page again in a few seconds.',
+    text: 'The artifact is large and is being opened for the first time. Reload the page in a few seconds.',
   });
 
 /** The directories above, and the one that is shown. */

@@ -77,7 +77,7 @@ ${isFinished ? '' : html`<div class="compile-bar">${dependency.compileState === 
 /** Whether the last compile used an earlier one. Compiles of older versions of Assay have no steps either. */
 const isReused = ({ compileState, compileSteps }: Dependency) =>
   compileState === 'compiled' && compileSteps !== null;
-const REUSED = html`<p class="panel quiet">Nothing had changed, so an earlier compile is used. “Compile from scratch” compiles it in any case.</p>`;
+const REUSED = html`<p class="panel quiet">Nothing has changed, so an earlier compile is reused. To compile it anyway, use “Compile from scratch”.</p>`;
 
 const runningTime = (ms: number): Html =>
   html`<span class="number" data-running-ms="${ms}">${formatDuration(ms)}</span>`;

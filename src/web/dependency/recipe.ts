@@ -122,7 +122,7 @@ function describe(recipe: Recipe, archive: string, related: readonly { prefix: s
 ${archive === '' ? html`<p>The source directory is that of <code>${exampleOf(recipe).file}</code>. Change it if your archive has another one.</p>` : ''}
 ${missing.map(
   library =>
-    html`<p>The compile needs ${findRecipe(library.recipe)?.title}: <a href="?recipe=${library.recipe}">create it as a dependency first</a>, or have the package <code>${library.package}</code> in the image.</p>`,
+    html`<p>The compile needs ${findRecipe(library.recipe)?.title}: <a href="?recipe=${library.recipe}">create it as a dependency first</a>, or use an image with the package <code>${library.package}</code>.</p>`,
 )}
 ${
   recipe.packages.length === 0
@@ -135,7 +135,7 @@ ${
 function describeUnknown(archive: string): Html {
   return html`<p class="flash note">There is no recipe for <code>${archive}</code>. ${
     parseArchiveName(archive)
-      ? 'The form has a guess that fits most programs in C. Check the command and the source directory.'
+      ? 'The form suggests settings that suit most C programs. Check the command and the source directory.'
       : 'Choose one, or fill in the form yourself.'
   }</p>`;
 }

@@ -35,7 +35,7 @@ export function renderUses(visit: DependencyVisit): Html {
     use =>
       html`<li><a href="/ui/projects/${use.projectId}/suites/${use.suiteId}/settings#dependencies">${use.suiteName}</a> <span class="quiet">of ${use.projectName}</span></li>`,
   )}
-${relating.length > 0 ? html`<li>${linksTo(visit, relating)} <span class="quiet">${relating.length === 1 ? 'relates' : 'relate'} to it</span></li>` : ''}
+${relating.length > 0 ? html`<li>${linksTo(visit, relating)} <span class="quiet">${relating.length === 1 ? 'has' : 'have'} it as a related dependency</span></li>` : ''}
 ${others > 0 ? html`<li class="quiet">${countOf(others, 'suite')} of other accounts</li>` : ''}</ul>
 ${isOwner(visit) ? renderOutdatedDependents(visit) : ''}
 ${renderAttach(visit, all)}`;
@@ -81,7 +81,9 @@ export async function attachToSuite(visit: DependencyVisit, suite: string): Prom
     params: { project_id, suite_id },
     sent: new Map([['dependency_id', dependency.id.toString()]]),
   });
-  return respondRedirect(hrefOf(visit), { message: 'Attached. The next build of the suite uses it.' });
+  return respondRedirect(hrefOf(visit), {
+    message: 'Dependency attached. The next build of the suite uses it.',
+  });
 }
 
 /** The owner's dependencies that relate to it and that another compile would change. */
@@ -92,6 +94,6 @@ function renderOutdatedDependents(visit: DependencyVisit): Html | string {
     one => one.ownerId === dependency.ownerId && canCompileAgain(db, one),
   );
   if (outdated.length === 0) return '';
-  return html`<p>${linksTo(visit, outdated)} ${outdated.length === 1 ? 'is' : 'are'} not compiled with its present version.</p>
+  return html`<p>${linksTo(visit, outdated)} ${outdated.length === 1 ? 'is' : 'are'} not compiled with its current version.</p>
 ${actionButton(formTo(visit, hrefOf(visit, '/compile_dependents')), 'Compile dependents')}`;
 }

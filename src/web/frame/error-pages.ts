@@ -27,7 +27,7 @@ export const invalidFormView = messageView('Form refused', 403, {
 });
 
 const tooManyTriesView = messageView('Try again', 429, {
-  title: 'Too many sign-in attempts at the moment',
+  title: 'Too many sign-in attempts',
   text: 'Your password was not checked. Try again in a few seconds.',
   action: linkButton('/ui/sign-in', 'Sign in'),
 });
@@ -46,8 +46,8 @@ export function errorView(error: Error, requestId: string): View {
 function refusalView(refusal: Refusal): View {
   if (refusal.status === 404) return notFoundView;
   const status = refusal.status === 401 ? 403 : refusal.status;
-  return messageView('Not possible', status, {
-    title: 'This is not possible',
+  return messageView('Request refused', status, {
+    title: 'The server refused this',
     text: errorMessages(refusal),
     action: home,
   });

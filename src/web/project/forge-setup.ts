@@ -63,7 +63,7 @@ const forges: readonly Forge[] = [
         [
           html`github.com must reach <code>${hostOf(hook)}</code> from the Internet. Behind a firewall, use a trigger that polls instead.`,
           html`github.com accepts only certificates of a public authority. ${ownCertificate} to GitHub Enterprise Server and add it there with <code>ghe-ssl-ca-certificate-install</code>.`,
-          html`<b>Recent Deliveries</b> of the webhook shows each call and Assay’s response. GitHub never sends a failed call again by itself: press <b>Redeliver</b>.`,
+          html`<b>Recent Deliveries</b> of the webhook shows each call and Assay’s response. GitHub never resends a failed call automatically: press <b>Redeliver</b>.`,
         ],
       ),
   },
@@ -114,7 +114,7 @@ const forges: readonly Forge[] = [
         [
           html`GitLab refuses to call the local network. An administrator allows it under <b>Admin › Settings › Network › Outbound requests</b>: add <code>${hostOf(hook)}</code> to the list of allowed hosts.`,
           html`${ownCertificate} to <code>/etc/gitlab/trusted-certs/</code> on the host of GitLab and run <code>gitlab-ctl reconfigure</code>.`,
-          html`GitLab sends no call for a push of more than three branches or tags, and pauses a webhook that failed several times. What it leaves out is found by the look that this trigger makes at intervals.`,
+          html`GitLab sends no call for a push of more than three branches or tags, and pauses a webhook that failed several times. This trigger finds such pushes when it checks the repository at intervals.`,
         ],
       ),
   },
@@ -137,7 +137,7 @@ const forges: readonly Forge[] = [
         ],
         [
           html`${ownCertificate} to the host of Bitbucket, import it into the Java trust store with <code>keytool -importcert</code> and restart Bitbucket.`,
-          html`Push a commit if <b>Test connection</b> fails: only the calls of pushes count.`,
+          html`Push a commit if <b>Test connection</b> fails: only calls for pushes are accepted.`,
         ],
       ),
   },
@@ -151,7 +151,7 @@ const forges: readonly Forge[] = [
 <li>${ownCertificate} to <code>${HOOK_CA_PATH}</code>. With a certificate of a public authority, leave out <code>--cacert ${HOOK_CA_PATH}</code> below.</li>
 <li>Save this line as <code>${HOOK_TOKEN_PATH}</code>, readable only by the user who receives pushes, often <code>git</code>: <code>chown git</code> and <code>chmod 400</code>.
 ${copyText(hookTokenFile(hook.secret ?? 'SECRET'), 'Copy line')}${hook.secret === undefined ? html`<p class="hint">Replace SECRET with the secret that was shown once.</p>` : ''}</li>
-<li>Save this script as <code>hooks/post-receive</code> in the bare repository, and run <code>chmod +x</code> on it. It needs curl 7.55 or newer. If the call fails, the person who pushes sees why, and the push succeeds all the same.
+<li>Save this script as <code>hooks/post-receive</code> in the bare repository, and run <code>chmod +x</code> on it. It needs curl 7.55 or newer. If the call fails, the person who pushes sees why, and the push still succeeds.
 ${copyText(postReceiveScript(hook.url), 'Copy script')}</li>
 </ol>`,
   },

@@ -96,7 +96,7 @@ function renderDisabled(visit: ProjectVisit): Html[] {
     .map(presentNotification)
     .map(
       ({ id_str, options, error }) =>
-        html`<p class="flash failed">Nothing is sent to ${receiverOf(options)}: ${error}. <a href="${projectPath(visit, `/notifications/${id_str}${options.forge ? '/edit' : ''}`)}">${options.forge ? 'Change the token' : 'Look at the notification'}</a></p>`,
+        html`<p class="flash failed">Nothing is sent to ${receiverOf(options)}: ${error}. <a href="${projectPath(visit, `/notifications/${id_str}${options.forge ? '/edit' : ''}`)}">${options.forge ? 'Change the token' : 'Open the notification'}</a></p>`,
     );
 }
 

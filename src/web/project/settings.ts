@@ -77,7 +77,7 @@ ${textArea(change, { name: 'description', label: 'Description', rows: 2 })}
 ${textField(change, { name: 'repository_url', label: 'Repository URL', required: true, code: true })}
 ${checkBox(change, { name: 'cancel_superseded', label: 'Cancel superseded builds', hint: 'A new build of a branch cancels its older builds that have not finished.' })}
 ${selectField(change, { name: 'submodules', label: 'Submodules', required: true, hint: 'Fetched with the project’s key, so their repositories must accept it. SSH and relative addresses only.', choices: submoduleChoices })}
-${checkBox(change, { name: 'local_variables', label: 'Variables in local runs', hint: 'With assay run --local, collaborators run any code they like, which can read the variables of suites. Turn this on only if they may know them. Your own local runs always get the variables.' })}`,
+${checkBox(change, { name: 'local_variables', label: 'Variables in local runs', hint: 'With assay run --local, collaborators can run any code, and that code can read the variables of suites. Turn this on only if collaborators may read them. Your own local runs always get the variables.' })}`,
     submit: submitButton('Save settings'),
   });
 }

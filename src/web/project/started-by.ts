@@ -16,7 +16,7 @@ export function renderRequested({ isLocal, ref }: { isLocal: boolean; ref: strin
 /** On the pages of a local run: whose it is, and what it means. */
 export function renderLocalNotice(request: BuildRequest | undefined): Html | string {
   if (!request?.local) return '';
-  return html`<p class="flash note"><strong>Local run by ${request.createdBy}</strong>: ${renderRequested({ isLocal: true, ref: request.commitRef })}. It is on no branch, and nothing else depends on its result. <a href="/ui/manual/local-runs">More about local runs</a></p>`;
+  return html`<p class="flash note"><strong>Local run by ${request.createdBy}</strong>: ${renderRequested({ isLocal: true, ref: request.commitRef })}. It belongs to no branch, and its result affects nothing else. <a href="/ui/manual/local-runs">More about local runs</a></p>`;
 }
 
 /** "by push “Main” (ada)" or "by ada@example.org". There is no link to a deleted trigger. */

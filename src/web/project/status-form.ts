@@ -54,7 +54,7 @@ ${textField(form, {
   code: true,
   hint: options.hasToken
     ? 'Leave it empty to keep the token. Another forge or another host needs a new one.'
-    : html`Stored encrypted and never shown again. It has to be allowed to set commit statuses:<br>${forges.map(
+    : html`Stored encrypted and never shown again. It must be allowed to set commit statuses:<br>${forges.map(
         forge => html`${forgeLabel(forge)}: ${tokenHints[forge]}<br>`,
       )}`,
 })}
@@ -77,7 +77,7 @@ ${selectField(form, {
   name: 'options[contexts]',
   label: 'Report',
   required: true,
-  hint: html`The status <code>assay</code> is about the whole request and always ends: make this one required before a merge. Each suite has its own, such as <code>assay/Unit tests</code>.`,
+  hint: html`The status <code>assay</code> covers the whole request and always finishes, so require this one before a merge. Each suite has its own, such as <code>assay/Unit tests</code>.`,
   choices: Object.entries(contextLabels).map(([value, label]) => ({ value, label })),
 })}`,
     submit: options.submit,

@@ -34,7 +34,7 @@ export function renderSteps(visit: ProjectVisit): Html | string {
       'Start a build',
       hasCommit,
       request?.error
-        ? html`<p>The last build request did not reach a commit: ${request.error}</p>`
+        ? html`<p>The last build request could not fetch a commit: ${request.error}</p>`
         : html`<p>Enter a branch, a tag or a commit below. It is fetched, and its suites run.</p>`,
     ],
   ];

@@ -86,7 +86,7 @@ const strategyFields = (form: Form) =>
 ${textField(form, { name: 'name', label: 'Name', required: true, placeholder: 'Production' })}
 ${textField(form, { name: 'options[repository_url]', label: 'Repository URL', required: true, code: true, placeholder: 'git@git.example.org:team/live.git', hint: 'The project’s key needs write access there.' })}
 <div class="row">${textField(form, { name: 'options[local_branch]', label: 'Local branch', required: true, code: true, hint: 'Must contain the commit.' })}
-${textField(form, { name: 'options[remote_branch]', label: 'Remote branch', required: true, code: true, hint: 'Receives the push, never forced.' })}</div>
+${textField(form, { name: 'options[remote_branch]', label: 'Remote branch', required: true, code: true, hint: 'The branch that commits are pushed to. Assay never force-pushes.' })}</div>
 ${checkBox(form, { name: 'options[automatic]', label: 'Automatic', hint: 'Deploy each commit of the local branch that passes.' })}`;
 
 function showNewStrategy(visit: ProjectVisit): View {

@@ -25,7 +25,7 @@ ${type === 'schedule' ? scheduleFields(visit, form, times) : html`${filterFields
 
 const filterFields = (form: Form) =>
   html`${textField(form, { name: 'options[branches]', label: 'Branches', code: true, hint: html`Patterns, separated by spaces: <code>main release/*</code>. <code>*</code> is every branch.` })}
-${textField(form, { name: 'options[tags]', label: 'Tags', code: true, placeholder: 'v*', hint: 'Empty for none: a tag mostly names a commit that its branch has built already.' })}`;
+${textField(form, { name: 'options[tags]', label: 'Tags', code: true, placeholder: 'v*', hint: 'Leave it empty to build no tags. A tag usually names a commit that was already built on its branch.' })}`;
 
 const durations = (form: Form, name: string, seconds: readonly number[]) => {
   const current = Number(form.value(name));
@@ -34,13 +34,13 @@ const durations = (form: Form, name: string, seconds: readonly number[]) => {
 };
 
 const pushFields = (form: Form) =>
-  html`${checkBox(form, { name: 'options[pull_requests]', label: 'Pull requests from forks', hint: 'Builds run code of people who cannot push to the repository. They get no variables of the suites.' })}
-${checkBox(form, { name: 'options[pull_request_variables]', label: 'With the variables of the suites', hint: 'Only if everybody who can open a pull request may read them.' })}
+  html`${checkBox(form, { name: 'options[pull_requests]', label: 'Pull requests from forks', hint: 'These builds run code of people who cannot push to the repository. They do not get the variables of the suites.' })}
+${checkBox(form, { name: 'options[pull_request_variables]', label: 'Give pull requests the variables of the suites', hint: 'Turn this on only if everyone who can open a pull request may read them.' })}
 ${selectField(form, {
   name: 'options[reconcile]',
-  label: 'Look for missed pushes',
+  label: 'Check for missed pushes',
   required: true,
-  hint: 'Some calls never arrive, for example while this server is down. A look at the repository finds what they would have reported.',
+  hint: 'Some calls never arrive, for example while this server is down. Regular checks of the repository find the pushes that were missed.',
   choices: [
     { value: '0', label: 'never' },
     ...durations(form, 'options[reconcile]', [3_600, 21_600, 86_400]).map(value => ({
@@ -53,7 +53,7 @@ ${selectField(form, {
 const pollFields = (form: Form) =>
   html`${selectField(form, {
     name: 'options[interval]',
-    label: 'Look every',
+    label: 'Check every',
     required: true,
     choices: durations(form, 'options[interval]', [30, 60, 120, 300, 600, 1_800, 3_600, 86_400]).map(
       value => ({
@@ -62,7 +62,7 @@ const pollFields = (form: Form) =>
       }),
     ),
   })}
-${checkBox(form, { name: 'options[build_first]', label: 'Build the default branch at the first look', hint: 'Otherwise the first look only records what is there, and changes from then on are built.' })}`;
+${checkBox(form, { name: 'options[build_first]', label: 'Build the default branch at the first check', hint: 'Otherwise the first check only records the branches and tags, and only later changes are built.' })}`;
 
 /** Every zone that the server knows, and the one that is set. */
 function timeZones(current: string): string[] {
@@ -79,17 +79,17 @@ ${selectField(form, { name: 'options[time_zone]', label: 'Time zone', required: 
 <p class="hint"><code>0 3 * * *</code> every day at 03:00 · <code>30 6 * * MON-FRI</code> on weekdays at 06:30 · <code>0 */4 * * *</code> every four hours · <code>@weekly</code> Sunday at 00:00</p>
 <div class="field" role="status" id="times" data-times="${address}">${isShown ? '' : renderUpcoming(visit, cron, zone)}</div>
 <p><button class="button plain" type="submit" formaction="${address}" formnovalidate data-show-times>Show next times</button></p>
-${checkBox(form, { name: 'options[only_new]', label: 'Only new commits', hint: 'Skip a time if the branch has no commit that this schedule has not built.' })}
+${checkBox(form, { name: 'options[only_new]', label: 'Only new commits', hint: 'Skip the build if the branch has no new commit since the last build of this schedule.' })}
 ${selectField(form, {
   name: 'options[late]',
-  label: 'If a time was missed',
+  label: 'If a scheduled build was missed',
   required: true,
-  hint: 'The server may be off at a planned time. However many times were missed, at most one build starts.',
+  hint: 'The server may be off at a scheduled time. At most one missed build is started later, however many there were.',
   choices: [
-    { value: '0', label: 'leave it out' },
+    { value: '0', label: 'skip it' },
     ...durations(form, 'options[late]', [15, 60, 360, 1_440]).map(minutes => ({
       value: String(minutes),
-      label: `build up to ${formatSeconds(minutes * 60)} late`,
+      label: `start it up to ${formatSeconds(minutes * 60)} late`,
     })),
   ],
 })}`;
@@ -99,7 +99,7 @@ ${selectField(form, {
 function renderUpcoming({ services: { db } }: ProjectVisit, cron: string, zone: string): Html {
   const times = upcoming(cron, zone, db.now(), UPCOMING);
   return times.length === 0
-    ? html`<p class="quiet">${cron === '' ? 'Enter an expression to see its next times.' : 'This expression has no next times.'}</p>`
+    ? html`<p class="quiet">${cron === '' ? 'Enter an expression to see the next scheduled times.' : 'This expression never matches a time.'}</p>`
     : renderTimes(times, zone);
 }
 

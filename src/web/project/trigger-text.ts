@@ -26,11 +26,11 @@ export const triggerChoices: Record<TriggerType, { label: string; hint: string; 
   },
   poll: {
     label: 'By polling the repository',
-    hint: 'Assay asks the repository for new commits every few minutes. It works with any repository, also if nothing can reach this server.',
+    hint: 'Assay checks the repository for new commits every few minutes. This works with any repository, even if nothing can reach this server.',
     name: 'Poll',
   },
   schedule: {
-    label: 'At planned times',
+    label: 'On a schedule',
     hint: 'For example every night. A schedule can be used in addition to one of the others.',
     name: 'Nightly',
   },
@@ -38,7 +38,7 @@ export const triggerChoices: Record<TriggerType, { label: string; hint: string; 
 
 export const byHand = {
   label: 'Only by hand or over the API',
-  hint: 'There is nothing to set up: enter a branch on the project’s page, or send a build request to the API.',
+  hint: 'No setup is needed: enter a branch on the project’s page, or send a build request to the API.',
 };
 
 const units: [name: string, seconds: number][] = [
@@ -71,14 +71,15 @@ function describeFilters({ branches, tags }: { branches: string; tags: string })
 }
 
 const describers: { [Type in TriggerType]: (options: TriggerOptions[Type]) => string } = {
-  push: options => `every push to ${describeFilters(options) || 'nothing: it names no branch and no tag'}`,
+  push: options =>
+    `every push to ${describeFilters(options) || 'nothing, because no branch and no tag is set'}`,
   poll: options =>
-    `looks ${every(options.interval)} at ${describeFilters(options) || 'nothing: it names no branch and no tag'}`,
+    `checks ${describeFilters(options) || 'nothing, because no branch and no tag is set,'} ${every(options.interval)}`,
   schedule: ({ cron, time_zone, branch, only_new }) =>
     `${describeCron(cron) ?? cron} ${time_zone}: ${branch}${only_new ? ', if it has a new commit' : ''}`,
 };
 
-/** "every push to main", "looks every 2 minutes at any branch", "every day at 03:00 Europe/Berlin: main". */
+/** "every push to main", "checks any branch every 2 minutes", "every day at 03:00 Europe/Berlin: main". */
 export function describeTrigger({ trigger_type: type, options }: TriggerRecord): string {
   return (describers[type] as (options: unknown) => string)(options);
 }
@@ -101,7 +102,7 @@ function describeRef(ref: string | null): string {
 
 const ignored: Record<IgnoredReason, (firing: FiringRecord, trigger: TriggerRecord) => string> = {
   event: ({ event }) =>
-    `The event “${event}” starts no builds, only pushes do. You can switch this event off in the forge.`,
+    `The event “${event}” starts no builds; only pushes do. You can turn this event off in the forge.`,
   ping: () => 'The forge tested the connection, and it works. The next push starts a build.',
   deleted: ({ ref }) => `The ${describeRef(ref)} was deleted, so there is nothing to build.`,
   filtered: ({ ref }, { trigger_type: type, options }) => {
@@ -117,14 +118,14 @@ const ignored: Record<IgnoredReason, (firing: FiringRecord, trigger: TriggerReco
     return `${why}. Change the settings below to build it.`;
   },
   first_look: () =>
-    'This was the first look at the repository: its branches and tags were recorded, not built. Changes from now on are built.',
+    'This was the first check of the repository: its branches and tags were recorded, but not built. Later changes are built.',
   too_many: ({ ref }) =>
-    `More branches and tags changed at once than are built at once, and the ${describeRef(ref)} is one of the others. Start its build by hand if you need it.`,
-  still_running: () => 'The build before it had not finished.',
+    `Too many branches and tags changed at once, so the ${describeRef(ref)} was not built. Start its build by hand if you need it.`,
+  still_running: () => 'The previous build had not finished.',
   too_late: (_, { options }) =>
-    `The server was not running or busy at that time, and noticed it more than ${formatSeconds(options.late * 60)} late.`,
+    `The server was off or busy at that time, and could only have started the build more than ${formatSeconds(options.late * 60)} late.`,
   owner_inactive: () =>
-    'The owner of the project is suspended or has to pay. Builds start again when an administrator has changed that.',
+    'The account of the project’s owner is suspended or requires payment. Builds start again once an administrator has changed that.',
 };
 
 /** Why a firing has its outcome. */
@@ -132,19 +133,19 @@ export function describeFiring(firing: FiringRecord, trigger: TriggerRecord): st
   const { outcome, reason, ref, event } = firing;
   switch (outcome) {
     case 'requested':
-      return event === LOOK ? 'The look found a new commit.' : '';
+      return event === LOOK ? 'The check found a new commit.' : '';
     case 'unchanged':
       if (event === SCHEDULE)
-        return `The ${describeRef(ref)} has no commit that this schedule has not built.`;
+        return `The ${describeRef(ref)} has no new commit since the last build of this schedule.`;
       return ref === null
-        ? 'Nothing has changed since the last look.'
-        : `This commit of the ${describeRef(ref)} was known already, so it was not built again.`;
+        ? 'Nothing has changed since the last check.'
+        : `This commit of the ${describeRef(ref)} was already known, so it was not built again.`;
     case 'looking':
       return reason === null
-        ? 'Asking the repository what has changed.'
-        : `The repository could not be read, and is asked again: ${reason}`;
+        ? 'Checking the repository for changes.'
+        : `The repository could not be read. Assay will try again. ${reason}`;
     case 'looked':
-      return 'The repository was asked. What had changed is listed as separate lines.';
+      return 'The repository was checked. Each change has a row of its own.';
     case 'failed':
       return reason ?? 'The reason is not known.';
     case 'ignored':

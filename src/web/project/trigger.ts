@@ -133,7 +133,7 @@ ${isOwner(visit) ? renderDelete(visit, record) : ''}`,
 function renderActions(visit: TriggerVisit, { enabled, trigger_type: type }: TriggerRecord): Html {
   const button = (verb: string, label: string) =>
     actionButton(formTo(visit, triggerPath(visit, `/${verb}`)), label);
-  return html`<div class="row">${button('fire', type === 'schedule' ? 'Build now' : 'Look now')}${enabled ? button('disable', 'Disable') : button('enable', 'Enable')}</div>`;
+  return html`<div class="row">${button('fire', type === 'schedule' ? 'Build now' : 'Check now')}${enabled ? button('disable', 'Disable') : button('enable', 'Enable')}</div>`;
 }
 
 /** Why the trigger does not work, and what to do. */
@@ -141,12 +141,12 @@ function renderTrouble(visit: TriggerVisit, { enabled, state, error, late }: Tri
   const { services, found } = visit;
   if (!enabled) return html`<p class="flash failed">This trigger is disabled: it starts no builds.</p>`;
   if (error !== null)
-    return html`<section class="panel danger" aria-labelledby="trouble-head"><h2 id="trouble-head">${state === 'failing' ? 'The repository cannot be read' : 'The last look at the repository failed'}</h2>
+    return html`<section class="panel danger" aria-labelledby="trouble-head"><h2 id="trouble-head">${state === 'failing' ? 'The repository cannot be read' : 'The last check of the repository failed'}</h2>
 <p>${error}</p>
-<p>Check that the address <code>${found.project.repositoryUrl}</code> is right, that its host can be reached, and that the project’s key is installed there. Assay looks again by itself, less and less often. <b>Look now</b> looks at once.</p>
+<p>Check that the address <code>${found.project.repositoryUrl}</code> is correct, that its host can be reached, and that the project’s key is installed there. Assay keeps trying at increasing intervals. Use <b>Check now</b> to try at once.</p>
 ${copyText(publicKeyOf(services.db, found.project), 'Copy key')}</section>`;
   return late
-    ? html`<p class="flash failed">The next look is late, because many repositories are polled. An administrator can raise the setting POLL_RATE.</p>`
+    ? html`<p class="flash failed">The next check is late, because many repositories are being polled. An administrator can raise the setting POLL_RATE.</p>`
     : '';
 }
 
@@ -161,7 +161,7 @@ function renderHookState(visit: ProjectVisit, trigger: TriggerRecord): Html {
   return html`<section class="panel" aria-labelledby="hook-head"><h2 id="hook-head">Calls from the forge</h2><div role="status"><div id="hook" data-live>${
     isRefused
       ? html`<p>${stateBadge('refused')} ${relativeTime(refusedMs)}</p>
-<p>Calls with a wrong signature: ${count}. Nothing was built for them. Check that the whole secret was entered, without spaces, and in the webhook of this trigger. A forge whose field for the secret is empty sends no signature. If the secret is lost, create a new one.</p>`
+<p>Calls with a wrong signature: ${count}. Nothing was built for them. Check that the whole secret was entered, without spaces, and in the webhook of this trigger. A forge sends no signature if its secret field is empty. If you have lost the secret, create a new one.</p>`
       : firing
         ? html`<p>${stateBadge('received')} ${relativeTime(last.createdAt)}</p>
 ${renderOutcome(visit, firing, trigger)}`
@@ -175,13 +175,13 @@ ${propertyList([
   ['Address', copyText(hook.url, 'Copy address')],
   [
     'Secret',
-    html`<div>shown once, when it was created ${actionButton(formTo(visit, triggerPath(visit, '/secret')), 'New secret', { confirm: 'Create a new secret? The old one is accepted for 24 hours more.', yes: 'Create new secret', no: 'Keep old secret' })}</div>`,
+    html`<div>shown once, when it was created ${actionButton(formTo(visit, triggerPath(visit, '/secret')), 'New secret', { confirm: 'Create a new secret? The old one stays valid for another 24 hours.', yes: 'Create new secret', no: 'Keep old secret' })}</div>`,
   ],
 ])}${renderForgeSetup(visit, hook)}</section>`;
 
 const renderNext = ({ upcoming = [], options }: TriggerRecord): Html =>
   upcoming.length === 0
-    ? html`<p class="quiet">No times are planned.</p>`
+    ? html`<p class="quiet">No builds are scheduled.</p>`
     : renderTimes(
         upcoming.map(time => Date.parse(time)),
         options.time_zone,
@@ -202,13 +202,13 @@ ${table({
   })),
   empty: {
     title: 'Nothing has happened yet',
-    text: 'Each push, look and planned time is listed here, with the reason why something was or was not built.',
+    text: 'Each push, check and scheduled time is listed here, with the reason why something was or was not built.',
   },
 })}
 ${olderLink(visit.url, next, 'Older history')}</section>`;
 }
 
-/** What the trigger saw: a push, what a look found, or a planned time. */
+/** What the trigger saw: a push, what a check found, or a scheduled time. */
 function renderEvent(firing: FiringRecord, trigger: TriggerRecord): Html {
   const { event, ref, before, after, pushed_by: pushedBy, planned_at: plannedAt, delivery } = firing;
   const parsed = ref === null ? undefined : parseRef(ref);
@@ -228,10 +228,10 @@ function renderEvent(firing: FiringRecord, trigger: TriggerRecord): Html {
     ...(delivery === null ? [] : [html`delivery ${delivery}`]),
   ];
   const titles: Record<string, () => Html> = {
-    [LOOK]: () => html`Look at${name === '' ? ' the repository' : name}`,
-    [FIRE]: () => html`${trigger.trigger_type === 'schedule' ? 'Build' : 'Look'} by hand${name}`,
+    [LOOK]: () => html`Check of${name === '' ? ' the repository' : name}`,
+    [FIRE]: () => html`${trigger.trigger_type === 'schedule' ? 'Build' : 'Check'} by hand${name}`,
     [SCHEDULE]: () =>
-      html`${plannedAt === null ? 'Planned time' : formatPlanned(Date.parse(plannedAt), trigger.options.time_zone)}${name}`,
+      html`${plannedAt === null ? 'Scheduled time' : formatPlanned(Date.parse(plannedAt), trigger.options.time_zone)}${name}`,
   };
   const title =
     titles[event]?.() ??

@@ -57,7 +57,7 @@ async function showTriggers(visit: ProjectVisit): Promise<View> {
       items.length === 0
         ? emptyState({
             title: 'Builds start only by hand',
-            text: 'A trigger starts builds by itself: when somebody pushes, when a look at the repository finds a new commit, or at planned times.',
+            text: 'A trigger starts builds automatically: when somebody pushes, when a check of the repository finds a new commit, or on a schedule.',
             action: create,
           })
         : html`<div class="section-head"><h2>Triggers</h2>${create}</div>
@@ -70,7 +70,7 @@ ${table({
   });
 }
 
-const nextLabels: Record<TriggerType, string> = { push: 'looks', poll: 'looks', schedule: 'builds' };
+const nextLabels: Record<TriggerType, string> = { push: 'checks', poll: 'checks', schedule: 'builds' };
 
 function triggerCells(visit: ProjectVisit, item: TriggerRecord): Html[] {
   const { error, fired_at: firedAt, next_at: nextAt } = item;

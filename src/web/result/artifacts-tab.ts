@@ -118,7 +118,7 @@ function renderSummary(visit: BuildVisit): Html {
   return html`${build.artifactsTruncated ? html`<p class="flash note">Files were left out because of a limit. The end of the log says which.</p>` : ''}
 <div class="artifact-bar"><p><strong>${countOf(build.artifacts, 'file')}</strong>, ${formatSize(build.artifactsBytes)}. ${explainRetention(visit)}</p>
 <div class="artifact-actions">${linkButton(`${tabHref(build)}.zip`, 'Download all')}
-${build.keep ? actionButton(form('unkeep'), 'Do not keep') : actionButton(form('keep'), 'Keep')}
+${build.keep ? actionButton(form('unkeep'), 'Stop keeping') : actionButton(form('keep'), 'Keep')}
 ${
   isOwner(visit) && isFinishedBuild(build.buildState)
     ? actionButton(form('artifacts/delete'), 'Delete', {
@@ -218,9 +218,12 @@ async function renderText({ services, found }: ArtifactVisit, artifact: BuildArt
       title: 'The file is gone',
       text: 'The server has lost it, for example because it was restored from a backup without logs.',
     });
-  if (bytes.length === 0) return emptyState({ title: 'The file is empty', text: 'It has no bytes.' });
+  if (bytes.length === 0) return emptyState({ title: 'The file is empty', text: 'It contains no data.' });
   if (bytes.includes(0))
-    return emptyState({ title: 'Not a text', text: 'The file cannot be shown here. Download it instead.' });
+    return emptyState({
+      title: 'Not a text file',
+      text: 'The file cannot be shown here. Download it instead.',
+    });
   // The end may be half a character.
   const text = new TextDecoder().decode(bytes, { stream: true });
   const note =

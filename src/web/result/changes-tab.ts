@@ -98,7 +98,7 @@ const causeLabels: Record<Cause['kind'], string> = {
   variables: 'Variables',
   limits: 'Limits',
   commits: 'Commits',
-  chance: 'Chance',
+  chance: 'Chance or environment',
   tests: 'Tests',
   log: 'Log',
 };
@@ -107,8 +107,8 @@ function renderCauses({ causes }: Diff): Html {
   const [first, ...others] = causes;
   if (!first)
     return html`<section class="panel cause" aria-labelledby="cause-title"><h2 id="cause-title">No difference found</h2>
-<p>Nothing that Assay has recorded of these builds differs.</p></section>`;
-  return html`<section class="panel cause" aria-labelledby="cause-title"><h2 id="cause-title">Likeliest cause</h2>
+<p>Assay recorded no difference between these builds.</p></section>`;
+  return html`<section class="panel cause" aria-labelledby="cause-title"><h2 id="cause-title">Most likely cause</h2>
 <p class="cause-first"><span class="tag">${causeLabels[first.kind]}</span> ${first.text}</p>
 ${others.length > 0 ? html`<p class="quiet">Also different, less likely:</p><ol class="cause-others" start="2">${others.map(({ kind, text }) => html`<li><span class="tag">${causeLabels[kind]}</span> ${text}</li>`)}</ol>` : ''}
 </section>`;
@@ -144,14 +144,14 @@ function renderInputs(record: Diff, base: Build, build: Build): Html {
         change === 'removed'
           ? 'not used'
           : change === 'launch'
-            ? html`${artifactText(after)}, another launch command or environment`
+            ? html`${artifactText(after)}, different launch command or environment`
             : artifactText(after),
       ),
     ) ?? [],
   );
   const variableRows = variables
     ? [
-        ...variables.changed.map(name => row(variableName(name), 'set', 'set to another content')),
+        ...variables.changed.map(name => row(variableName(name), 'set', 'a different value')),
         ...variables.added.map(name => row(variableName(name), 'not set', 'set')),
         ...variables.removed.map(name => row(variableName(name), 'set', 'not set')),
       ]
@@ -243,13 +243,13 @@ ${list(['failed before and passes', 'failed before and pass'], tests.fixed, test
 const cutNotes: Record<string, string> = {
   lines: 'Only the first of them are listed.',
   size: 'The log of the other build is too long to compare with all of it: some of these lines may be in it.',
-  time: 'The logs are too long to compare them completely.',
+  time: 'The logs are too long to compare completely.',
 };
 
 function renderLog({ found: { build } }: BuildVisit, { log }: Diff): Html | string {
   if (log === null || (log.lines.length === 0 && log.cut_because === null)) return '';
   const width = String(log.lines.at(-1)?.line ?? 1).length;
-  return html`<section aria-labelledby="log-title"><h2 id="log-title">Log lines that the other build has nothing like</h2>
-<p class="quiet">From the step that failed, apart from times and numbers; each is listed once. ${cutNotes[log.cut_because ?? ''] ?? ''}</p>
+  return html`<section aria-labelledby="log-title"><h2 id="log-title">Log lines that are not in the other build</h2>
+<p class="quiet">From the step that failed, ignoring times and numbers. Each line is listed once. ${cutNotes[log.cut_because ?? ''] ?? ''}</p>
 <pre class="diff-log" tabindex="0" aria-label="Different log lines">${log.lines.map(({ line, text }) => html`${' '.repeat(width - String(line).length)}<a href="${buildHref(build)}#L${line}" title="Go to this line of the log">${line}</a>  ${text}\n`)}</pre></section>`;
 }

@@ -114,7 +114,7 @@ const notFound = () =>
   messagePage(
     404,
     'File not found',
-    html`The address is not complete, the build has no such file, its artifacts were deleted, or you cannot see the project any more.`,
+    html`The address is not complete, the build does not have this file, its artifacts were deleted, or you can no longer see the project.`,
   );
 
 function expired({ baseUrl }: Services, build: Build): Promise<Response> {

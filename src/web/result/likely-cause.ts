@@ -10,5 +10,5 @@ export async function renderLikelyCause({ services, found: { build } }: BuildVis
   const compared = await services.compareBuilds(build, { isBrief: true });
   const cause = compared?.causes[0];
   if (!cause) return '';
-  return html`<p class="finding"><strong>Likeliest cause:</strong> ${cause.text} <a href="${buildHref(build, 'changes')}">What changed</a></p>`;
+  return html`<p class="finding"><strong>Most likely cause:</strong> ${cause.text} <a href="${buildHref(build, 'changes')}">What changed</a></p>`;
 }

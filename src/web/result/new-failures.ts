@@ -20,7 +20,7 @@ export async function renderNewFailures(visit: BuildVisit): Promise<Html | strin
   const all = buildHref(build, 'tests');
   const failing = tests.failed + tests.errored;
   if (tests.newFailures === 0)
-    return html`<p class="flash note">${failing === 1 ? '1 test fails' : `${formatCount(failing)} tests fail`}, as before. <a href="${all}">Look at the tests</a></p>`;
+    return html`<p class="flash note">${failing === 1 ? '1 test fails' : `${formatCount(failing)} tests fail`}, as before. <a href="${all}">Show the tests</a></p>`;
   const { items } = await listBuildTests(
     db,
     build,

@@ -75,7 +75,7 @@ const problemText = (name: string, code: Parameters<typeof errorMessage>[1]) =>
   name === 'q'
     ? `Enter ${QUERY_LENGTH.min} to ${QUERY_LENGTH.max} characters of one line.`
     : name === 'project'
-      ? 'There is no such project, or you cannot see it.'
+      ? 'This project does not exist, or you cannot see it.'
       : `${name[0]?.toUpperCase()}${name.slice(1).replace('_id', '')}: ${errorMessage(name, code)}`;
 
 function search({ services, caller, request, url }: Visit, asked: Asked): Promise<SearchResult> {
@@ -129,8 +129,8 @@ ${suites.length > 0 ? html`<label>Suite <select name="suite_id">${option(value('
 
 function renderHelp(): Html {
   return emptyState({
-    title: 'Have we seen this before?',
-    text: html`Enter a part of a log line, such as an error message. The newest builds come first, running ones too. The text is literal: no character has a special meaning, and upper and lower case are the same unless you choose otherwise. <a href="/ui/manual/search">More about searching</a>`,
+    title: 'Search the logs of all builds',
+    text: html`Enter a part of a log line, such as an error message. The newest builds come first, including running ones. The text is matched literally, and without regard to case unless you select “Match case”. <a href="/ui/manual/search">More about searching</a>`,
   });
 }
 

@@ -64,8 +64,8 @@ ${table({
   isDense: true,
   rows: items.map(item => ({ cells: testCells(visit, item) })),
   empty: {
-    title: 'No such tests',
-    text: 'No test of this build has this result and this text in its name.',
+    title: 'No matching tests',
+    text: 'No test of this build matches the filter.',
     action: linkButton(buildHref(found.build, 'tests'), 'All tests'),
   },
 })}

@@ -17,7 +17,7 @@ export function renderDryRun(visit: ProjectVisit, suites: readonly Suite[]): Htm
   const { project } = visit.found;
   const offered = commitChoices(visit);
   if (offered.length === 0)
-    return html`<p class="quiet">Start a build first. Once a commit is fetched, you can check here whether the rules hold for it, without running anything.</p>`;
+    return html`<p class="quiet">Start a build first. Once a commit is fetched, you can check here whether its rules are met, without running anything.</p>`;
   const commitId = parseId(visit.url.searchParams.get('commit') ?? '');
   const commit = commitId === undefined ? undefined : findCommit(db, project.id, commitId);
   return html`<form method="get" class="row" action="#dry-run">

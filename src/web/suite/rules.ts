@@ -29,7 +29,7 @@ export function renderRules(visit: SuiteVisit): Html {
   return html`<p class="${rules.length === 0 ? 'quiet' : 'hint'}">${
     rules.length === 0
       ? 'No rules yet, so the suite runs for every commit. Add rules to run it only for some.'
-      : 'The suite runs for a commit if all rules hold.'
+      : 'The suite runs for a commit if all rules are met.'
   }</p>
 ${
   rules.length === 0

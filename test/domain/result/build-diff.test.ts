@@ -46,12 +46,12 @@ test('each change is described by a sentence', () => {
     [
       changed({ dependencies: [{ ...zlib!, artifact: 'bbbb' }] }),
       'dependencies',
-      'The dependency zlib was compiled again with another result.',
+      'The dependency zlib was compiled again with a different result.',
     ],
     [
       changed({ dependencies: [{ ...zlib!, launch: 'y' }] }),
       'dependencies',
-      'The dependency zlib has another launch command or environment.',
+      'The dependency zlib has a different launch command or environment.',
     ],
     [changed({ dependencies: [] }), 'dependencies', 'The dependency zlib was removed.'],
     [
@@ -72,7 +72,7 @@ test('each change is described by a sentence', () => {
     [
       changed({ variables: [{ name: 'MODE', fingerprint: 'z' }, inputs.variables[1]!] }),
       'variables',
-      'The variable MODE has another content.',
+      'The variable MODE has a different value.',
     ],
     [
       changed({ variables: [{ name: 'NEW', fingerprint: 'z' }] }),
@@ -99,7 +99,7 @@ test('each change is described by a sentence', () => {
       'commits',
       '30 commits by Ada and Bob, 40 files changed. 2 commits of the other build are not in this one.',
     ],
-    [differences({ isSameCommit: false }), 'commits', 'The commit is another one.'],
+    [differences({ isSameCommit: false }), 'commits', 'The commit is different.'],
   ];
   for (const [given, kind, text] of table) assert.deepEqual(listCauses(given), [{ kind, text }]);
 });

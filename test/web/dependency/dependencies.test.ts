@@ -109,7 +109,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await page.getByText('Next, upload the archive of its source code.').waitFor();
     assert.match(await page.title(), /^Waiting for an archive · zlib/);
     const configuration = page.locator('section', { hasText: 'Configuration' });
-    for (const text of ['300 s', 'ZLIB=$PREFIX/bin', 'without its libraries'])
+    for (const text of ['300 s', 'ZLIB=$PREFIX/bin', 'does not include its libraries'])
       await configuration.getByText(text, { exact: true }).waitFor();
     await person.inspect('dependency-new');
     await person.close();
@@ -244,7 +244,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
       .waitFor();
     await person.inspect('dependencies-outdated');
     await person.go(hrefOf(library));
-    await page.getByText('user of it is not compiled with its present version.').waitFor();
+    await page.getByText('user of it is not compiled with its current version.').waitFor();
     await person.inspect('dependency-outdated-dependents');
     await page.getByRole('button', { name: 'Compile dependents' }).click();
     await page.getByText('Compiling user of it again').waitFor();
@@ -390,11 +390,11 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     const project = findProject(app.db, own.project_id)?.name;
     await page.getByLabel('Attach to a suite').selectOption({ label: `Unit tests of ${project}` });
     await page.getByRole('button', { name: 'Attach' }).click();
-    await page.getByText('Attached. The next build of the suite uses it.').waitFor();
+    await page.getByText('Dependency attached. The next build of the suite uses it.').waitFor();
     assert.ok(listSuiteDependencies(app.db, own.suite_id).some(({ id }) => id === dependency.id));
     await page.getByRole('button', { name: 'Share' }).click();
     await page.getByRole('dialog').getByRole('button', { name: 'Share' }).click();
-    await page.getByText('Every account can use it now.').waitFor();
+    await page.getByText('Every account can now use it.').waitFor();
     assert.equal(findDependency(app.db, dependency.id)?.shared, true);
     attachDependency(app.db, others.suite_id, dependency.id);
     await person.go(hrefOf(dependency));
@@ -431,7 +431,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await page.getByRole('button', { name: 'Stop sharing' }).click();
     await page.getByRole('dialog').getByText('1 suite of other accounts').waitFor();
     await page.getByRole('dialog').getByRole('button', { name: 'Stop sharing' }).click();
-    await page.getByText('No longer shared.').waitFor();
+    await page.getByText('Sharing stopped.').waitFor();
     await stranger.go(`/ui/projects/${others.project_id}/suites/${others.suite_id}/settings`);
     await stranger.page.getByText('the suite keeps the version that it had').waitFor();
     assert.equal(await stranger.page.getByRole('link', { name: 'shared one' }).count(), 0);
@@ -448,7 +448,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     const { page } = person;
     await person.go(hrefOf(dependency));
     await page.getByRole('button', { name: 'Stop sharing' }).click();
-    await page.getByText('No longer shared. Only you can attach it.').waitFor();
+    await page.getByText('Sharing stopped. Only you can attach the dependency now.').waitFor();
     await page.getByRole('link', { name: 'Edit' }).click();
     await person.inspect('dependency-edit');
     await page.getByLabel('Name').fill('new name');

@@ -59,7 +59,7 @@ test('a compile that was reused has no steps, and says so', async () => {
   assert.deepEqual(describeSteps(dependency, 0), []);
   assert.match(
     await render(dependency, 0, undefined),
-    /Nothing had changed, so an earlier compile is used\./,
+    /Nothing has changed, so an earlier compile is reused\./,
   );
   assert.equal(await render({ ...dependency, compileSteps: null }, 0, undefined), '');
 });

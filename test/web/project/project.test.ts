@@ -47,7 +47,7 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     moveRequest(fixture.db, request?.id as bigint, 'fetch');
     moveRequest(fixture.db, request?.id as bigint, 'error', { error: 'git.invalid refused the key.' });
     await page
-      .getByText('The last build request did not reach a commit: git.invalid refused the key.')
+      .getByText('The last build request could not fetch a commit: git.invalid refused the key.')
       .waitFor();
     await page.locator('link[href="/ui/favicon-warn.svg"]').waitFor({ state: 'attached' });
     assert.equal(await page.title(), 'Errored · Fresh · Assay');

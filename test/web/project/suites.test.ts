@@ -216,7 +216,7 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     await page.waitForLoadState();
     assert.match(
       (await dryRun.textContent()) ?? '',
-      /Does not hold.*commit\.branches matches release\/\*.*Value: main.*Holds.*commit\.message does not contain wip.*Value: Fix the roof/s,
+      /Not met.*commit\.branches matches release\/\*.*Value: main.*Met.*commit\.message does not contain wip.*Value: Fix the roof/s,
     );
     await person.inspect('suite-rules');
     await page.getByRole('navigation', { name: 'Project' }).getByRole('link', { name: 'Suites' }).click();

@@ -147,10 +147,10 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
       responseStatus: 503,
       responseMs: 41,
       responseExcerpt: 'Down for <em>maintenance</em>',
-      lastError: 'The receiver answered 503.',
+      lastError: 'the receiver responded with 503',
       nextAttemptAt: late,
     });
-    await page.getByText('The receiver answered 503.').waitFor();
+    await page.getByText('the receiver responded with 503').waitFor();
     assert.equal(
       await page.locator('#deliveries').getAttribute('data-poll'),
       '60000',
@@ -296,10 +296,14 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
       responseStatus: 401,
       responseMs: 12,
       responseExcerpt: '{"message":"401 Unauthorized"}',
-      lastError: 'the forge answered 401',
+      lastError: 'the forge responded with 401',
       nextAttemptAt: null,
     });
-    disableNotification(fixture.db, notification.id, 'the forge answered 401: it does not accept the token');
+    disableNotification(
+      fixture.db,
+      notification.id,
+      'the forge responded with 401: it does not accept the token',
+    );
     await page.reload();
     await page
       .getByRole('row', { name: /assay Commit cccccccccc Skipped/ })
@@ -307,7 +311,7 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
       .waitFor();
     await person.inspect('statuses-off');
     await page.getByRole('navigation', { name: 'Project' }).getByRole('link', { name: 'Overview' }).click();
-    await page.getByText('Nothing is sent to team/website on GitLab: the forge answered 401').waitFor();
+    await page.getByText('Nothing is sent to team/website on GitLab: the forge responded with 401').waitFor();
     await person.inspect('statuses-off-overview');
     await page.getByRole('link', { name: 'Change the token' }).click();
     assert.equal(await page.getByLabel('Token').inputValue(), '');

@@ -56,9 +56,9 @@ describe('triggers in plain words', () => {
     ['push', { branches: '', tags: '*' }, 'every push to any tag'],
     ['push', { branches: 'a b c d e' }, 'every push to a, b, c and 2 more'],
     ['push', { branches: '' }, 'every push to nothing: it names no branch and no tag'],
-    ['poll', {}, 'looks every 2 minutes at any branch'],
+    ['poll', {}, 'checks any branch every 2 minutes'],
     ['poll', { interval: 3_600, branches: 'main' }, 'looks every hour at main'],
-    ['poll', { interval: 90 }, 'looks every 90 seconds at any branch'],
+    ['poll', { interval: 90 }, 'checks any branch every 90 seconds'],
     [
       'schedule',
       { cron: '0 3 * * *', time_zone: 'Europe/Berlin', branch: 'main' },
@@ -94,17 +94,17 @@ describe('triggers in plain words', () => {
   };
   const main = 'refs/heads/main';
   const rows: Record<FiringOutcome, Row[]> = {
-    requested: [{ text: /^$/ }, { event: 'look', text: /^The look found a new commit\.$/ }],
+    requested: [{ text: /^$/ }, { event: 'look', text: /^The check found a new commit\.$/ }],
     unchanged: [
-      { text: /^This commit of the branch main was known already, so it was not built again\.$/ },
-      { ref: null, text: /^Nothing has changed since the last look\.$/ },
-      { type: 'schedule', event: 'schedule', text: /no commit that this schedule has not built/ },
+      { text: /^This commit of the branch main was already known, so it was not built again\.$/ },
+      { ref: null, text: /^Nothing has changed since the last check\.$/ },
+      { type: 'schedule', event: 'schedule', text: /no new commit since the last build of this schedule/ },
     ],
     looking: [
-      { text: /^Asking the repository/ },
+      { text: /^Checking the repository/ },
       { reason: 'git.invalid refused the key.', text: /asked again: git\.invalid refused the key\.$/ },
     ],
-    looked: [{ ref: null, text: /listed as separate lines/ }],
+    looked: [{ ref: null, text: /Each change has a row of its own/ }],
     failed: [
       { reason: 'git.invalid refused the key.', text: /^git\.invalid refused the key\.$/ },
       { text: /not known/ },
@@ -121,11 +121,11 @@ describe('triggers in plain words', () => {
         text: /^The ref refs\/notes\/x does not match the settings/,
       },
       { reason: 'filtered', ref: 'refs/pull/7/head', text: /builds no pull requests from forks/ },
-      { reason: 'first_look', ref: null, text: /first look at the repository: .* recorded, not built/ },
-      { reason: 'too_many', text: /branch main is one of the others\. Start its build by hand/ },
-      { reason: 'still_running', type: 'schedule', text: /^The build before it had not finished\.$/ },
+      { reason: 'first_look', ref: null, text: /first check of the repository: .* recorded, but not built/ },
+      { reason: 'too_many', text: /branch main was not built\. Start its build by hand/ },
+      { reason: 'still_running', type: 'schedule', text: /^The previous build had not finished\.$/ },
       { reason: 'too_late', type: 'schedule', options: { late: 120 }, text: /more than 2 hours late/ },
-      { reason: 'owner_inactive', text: /owner of the project is suspended or has to pay/ },
+      { reason: 'owner_inactive', text: /owner is suspended or requires payment/ },
       { reason: 'of a later version', text: /^of a later version$/ },
     ],
   };
@@ -202,7 +202,7 @@ describe('the triggers tab', { timeout: 600_000 }, () => {
       await page.getByRole('link', { name: 'On every push' }).click();
       assert.equal(await page.getByLabel('Branches').inputValue(), '*');
       await page.getByLabel('Pull requests from forks').check();
-      assert.equal(await page.getByLabel('Look for missed pushes').inputValue(), '21600');
+      assert.equal(await page.getByLabel('Check for missed pushes').inputValue(), '21600');
       await person.inspect('trigger-new-push');
       person.expectRefusals();
       await page.getByLabel('Name').fill(' ');
@@ -293,8 +293,8 @@ describe('the triggers tab', { timeout: 600_000 }, () => {
     const { page } = person;
     await person.go(`/ui/projects/${project.id}/triggers/new/poll`);
     await person.inspect('trigger-new-poll');
-    await page.getByLabel('Look every').selectOption({ label: '5 minutes' });
-    await page.getByLabel('Build the default branch at the first look').check();
+    await page.getByLabel('Check every').selectOption({ label: '5 minutes' });
+    await page.getByLabel('Build the default branch at the first check').check();
     await page.getByRole('button', { name: 'Create trigger' }).click();
     await page.getByText('Trigger Poll created.').waitFor();
     const trigger = only(project);
@@ -304,16 +304,16 @@ describe('the triggers tab', { timeout: 600_000 }, () => {
       interval: 300,
       build_first: true,
     });
-    await page.getByText('looks every 5 minutes at any branch').waitFor();
+    await page.getByText('checks any branch every 5 minutes').waitFor();
     await page.getByText('Nothing has happened yet').waitFor();
 
     await page.getByLabel('Tags').fill('v*');
     await page.getByRole('button', { name: 'Save settings' }).click();
     await page.getByText('Settings saved.').waitFor();
-    await page.getByText('looks every 5 minutes at any branch and tags v*').waitFor();
+    await page.getByText('checks any branch and tags v* every 5 minutes').waitFor();
 
-    await page.getByRole('button', { name: 'Look now' }).click();
-    await page.getByText('Asking the repository what has changed.').waitFor();
+    await page.getByRole('button', { name: 'Check now' }).click();
+    await page.getByText('Checking the repository for changes.').waitFor();
     const [firing] = listFirings(fixture.db, trigger.id, newest);
     assert.deepEqual([firing?.event, firing?.outcome], ['fire', 'looking']);
     moveTrigger(fixture.db, trigger.id, 'failing', { failures: 3, error: 'git.invalid refused the key.' });
@@ -511,7 +511,7 @@ describe('the triggers tab', { timeout: 600_000 }, () => {
     for (const [choice, heading] of [
       ['On every push', 'New trigger: push'],
       ['By polling', 'New trigger: poll'],
-      ['At planned times', 'New trigger: schedule'],
+      ['On a schedule', 'New trigger: schedule'],
       ['Only by hand', 'Three steps to the first build'],
     ] as const) {
       const person = await fixture.arrive();

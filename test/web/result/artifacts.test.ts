@@ -134,7 +134,7 @@ describe('the artifacts tab', { timeout: 600_000 }, () => {
     await person.page.getByRole('button', { name: 'Keep' }).click();
     await person.page.getByText('They are kept until somebody deletes them.').waitFor();
     await other.page.getByText('They are kept until somebody deletes them.').waitFor();
-    await other.page.getByRole('button', { name: 'Do not keep' }).click();
+    await other.page.getByRole('button', { name: 'Stop keeping' }).click();
     await person.page.getByRole('button', { name: 'Keep', exact: true }).waitFor();
     await person.page.getByRole('button', { name: 'Delete' }).click();
     await person.page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();

@@ -98,13 +98,13 @@ describe('the changes of a build', { timeout: 600_000 }, () => {
     const finding = page.locator('#build-findings');
     assert.match(
       await textIn(finding),
-      /Likeliest cause: The dependency zlib was compiled again with another result\. What changed/,
+      /Most likely cause: The dependency zlib was compiled again with a different result\. What changed/,
     );
     await person.inspect('build-likely-cause');
     await page.getByRole('link', { name: 'What changed since it passed?' }).click();
-    await page.getByRole('heading', { name: 'Likeliest cause' }).waitFor();
+    await page.getByRole('heading', { name: 'Most likely cause' }).waitFor();
     assert.match(page.url(), /\/changes$/);
-    const cause = page.getByRole('region', { name: 'Likeliest cause' });
+    const cause = page.getByRole('region', { name: 'Most likely cause' });
     assert.deepEqual(await cause.locator('.tag').allInnerTexts(), [
       'Dependencies',
       'Command',
@@ -121,7 +121,7 @@ describe('the changes of a build', { timeout: 600_000 }, () => {
       );
     assert.deepEqual(await cells('Dependency zlib'), ['a'.repeat(10), 'b'.repeat(10)]);
     assert.deepEqual(await cells('Command'), ['make check', 'make check\nmake lint']);
-    assert.deepEqual(await cells('Variable TOKEN'), ['set', 'set to another content']);
+    assert.deepEqual(await cells('Variable TOKEN'), ['set', 'a different value']);
     assert.deepEqual(await cells('Setting MEMORY'), ['2.0 GiB', '1.0 GiB']);
     assert.deepEqual(await cells('Exit status'), ['0', '1']);
     assert.match(await textIn(page.locator('main')), /The same in both: image\./);
@@ -177,7 +177,7 @@ describe('the changes of a build', { timeout: 600_000 }, () => {
     fixture.end(third, 'fail');
     await person.go(`${await hrefOf()}/changes`);
     await page.getByText('were not recorded for one of these builds').waitFor();
-    assert.match(await textIn(page.locator('.cause')), /The commit is another one\./);
+    assert.match(await textIn(page.locator('.cause')), /The commit is different\./);
     person.expectRefusals();
     await person.go(`${href}/changes?against=1`);
     await page

@@ -42,7 +42,7 @@ describe('the search in logs', { timeout: 600_000 }, () => {
     await person.go('/ui/dependencies');
     await page.keyboard.press('/');
     await page.getByRole('heading', { name: 'Search logs' }).waitFor();
-    await page.getByRole('heading', { name: 'Have we seen this before?' }).waitFor();
+    await page.getByRole('heading', { name: 'Search the logs of all builds' }).waitFor();
     await person.inspect('search-empty');
     await page.keyboard.type('the <b>database');
     await page.keyboard.press('Enter');
@@ -95,7 +95,7 @@ describe('the search in logs', { timeout: 600_000 }, () => {
     await person.go('/ui/search?q=delta+is');
     await person.page.getByText('Nothing found').waitFor();
     await person.go(`/ui/search?q=delta+is&project=${website.id}`);
-    await person.page.getByText('There is no such project').waitFor();
+    await person.page.getByText('This project does not exist').waitFor();
     await person.close();
   });
 

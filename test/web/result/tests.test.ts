@@ -165,7 +165,7 @@ describe('the pages of test results', { timeout: 600_000 }, () => {
     assert.equal((await shown()).length, 11, '11 and 110 to 119');
     await page.getByLabel('Find tests by name').fill('no such test');
     await page.getByRole('button', { name: 'Find' }).click();
-    await page.getByText('No such tests').waitFor();
+    await page.getByText('No matching tests').waitFor();
     await page.getByRole('link', { name: 'All tests' }).click();
     await page.getByText('wavers').waitFor();
     await person.close();

@@ -91,7 +91,7 @@ test('if exactly one thing changed since the build that passed, it is named firs
       'launch command',
       { dependencies: [{ ...zlib, launchCommand: 'x', environment: '', libraryPath: true }] },
       'dependencies',
-      /zlib has another launch/,
+      /zlib has a different launch/,
     ],
     ['image', { imageId: 'sha256:2' }, 'image', /image tools was replaced/],
     ['command', { command: 'make test' }, 'command', /command of the suite changed/],
@@ -99,7 +99,7 @@ test('if exactly one thing changed since the build that passed, it is named firs
       'content of a variable',
       { variables: [{ id: 1n, name: 'TOKEN', content: 'the new token' }] },
       'variables',
-      /variable TOKEN has another content/,
+      /variable TOKEN has a different value/,
     ],
     ['removed variable', { variables: [] }, 'variables', /variable TOKEN was removed/],
     ['limit', { limits: { ...used.limits, MEMORY: 500 } }, 'limits', /MEMORY from 1000 to 500/],
@@ -216,7 +216,7 @@ test('builds without recorded inputs, mirror or logs are compared by what is the
     [diff.inputs, diff.range, diff.tests, diff.log],
     [undefined, undefined, undefined, undefined],
   );
-  assert.deepEqual(diff.causes, [{ kind: 'commits', text: 'The commit is another one.' }]);
+  assert.deepEqual(diff.causes, [{ kind: 'commits', text: 'The commit is different.' }]);
 });
 
 test('a brief comparison does not read logs, and a build that passed has no lines to explain', async () => {
