@@ -55,9 +55,9 @@ describe('triggers in plain words', () => {
     ['push', { branches: 'main  release/*', tags: 'v*' }, 'every push to main, release/* and tags v*'],
     ['push', { branches: '', tags: '*' }, 'every push to any tag'],
     ['push', { branches: 'a b c d e' }, 'every push to a, b, c and 2 more'],
-    ['push', { branches: '' }, 'every push to nothing: it names no branch and no tag'],
+    ['push', { branches: '' }, 'every push to nothing, because no branch and no tag is set'],
     ['poll', {}, 'checks any branch every 2 minutes'],
-    ['poll', { interval: 3_600, branches: 'main' }, 'looks every hour at main'],
+    ['poll', { interval: 3_600, branches: 'main' }, 'checks main every hour'],
     ['poll', { interval: 90 }, 'checks any branch every 90 seconds'],
     [
       'schedule',
@@ -102,7 +102,7 @@ describe('triggers in plain words', () => {
     ],
     looking: [
       { text: /^Checking the repository/ },
-      { reason: 'git.invalid refused the key.', text: /asked again: git\.invalid refused the key\.$/ },
+      { reason: 'git.invalid refused the key.', text: /will try again\. git\.invalid refused the key\.$/ },
     ],
     looked: [{ ref: null, text: /Each change has a row of its own/ }],
     failed: [
@@ -110,7 +110,7 @@ describe('triggers in plain words', () => {
       { text: /not known/ },
     ],
     ignored: [
-      { reason: 'event', event: 'issues', ref: null, text: /“issues” starts no builds, only pushes do/ },
+      { reason: 'event', event: 'issues', ref: null, text: /“issues” starts no builds; only pushes do/ },
       { reason: 'ping', event: 'ping', ref: null, text: /tested the connection, and it works/ },
       { reason: 'deleted', text: /^The branch main was deleted/ },
       { reason: 'filtered', options: { branches: 'release/*' }, text: /main does not match “release\/\*”/ },
