@@ -52,11 +52,11 @@ function showAccount(visit: Visit): View {
     title: 'Account',
     section: 'account',
     body: html`${pageHead('Account')}
-${propertyList([
-  ['Email', account.email],
-  ['Kind', `${kindLabels[account.kind]}${account.admin ? ', administrator' : ''}`],
-  ['Member since', relativeTime(account.createdAt)],
-])}
+<div class="panel">${propertyList([
+      ['Email', account.email],
+      ['Kind', `${kindLabels[account.kind]}${account.admin ? ', administrator' : ''}`],
+      ['Member since', relativeTime(account.createdAt)],
+    ])}</div>
 <section class="panel" aria-labelledby="display"><h2 id="display">Display</h2>${renderDisplay(visit)}</section>
 <section class="panel" aria-labelledby="password"><h2 id="password">Password</h2>${renderPassword(visit)}</section>
 <section aria-labelledby="sessions"><h2 id="sessions">Sessions</h2>${renderSessions(visit)}</section>
