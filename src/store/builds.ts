@@ -283,6 +283,7 @@ function createBuild(
     artifactsTruncated: false,
     tests: null,
     local: request.local,
+    steps: null,
   };
   insertBuild(db, build);
   announceBuild(db, build);

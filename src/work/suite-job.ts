@@ -17,6 +17,7 @@ import {
 } from '../domain/container/suite-plan.ts';
 import { classifyOutcome, type Outcome, type Verdict } from '../domain/container/verdict.ts';
 import { HOST_IMAGE } from '../domain/names.ts';
+import { stepsBetween } from '../domain/result/history.ts';
 import { GitFailure } from '../engine/git/git.ts';
 import { createOutput } from '../engine/output.ts';
 import { type Build, claimBuild, findBuild, findBuildRequest } from '../store/builds.ts';
@@ -100,6 +101,10 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
   const base = describeJob(options, 'build', build, () => find()?.cancelBecause !== null);
   let counts: Partial<ArtifactCounts> = {};
   let report: PreparedReport | undefined;
+  /** When the steps of this attempt began. Undefined if another server started it. */
+  let marks: { name: string; at: number }[] | undefined = [
+    { name: 'prepare', at: build.startedAt ?? Date.now() },
+  ];
   const job: SuiteJob = {
     ...base,
     ownerTopic: `project:${build.projectId}`,
@@ -110,6 +115,10 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
     isRepeatable: false,
     launched: [],
     describeStep: name => describeStep(options, build, job.launched, name),
+    onStepBegun(name) {
+      const dependency = findLaunched(job.launched, name);
+      marks?.push({ name: dependency ? `launch ${dependency.name}` : name, at: Date.now() });
+    },
     describeEnd(name, durationMs) {
       const dependency = findLaunched(job.launched, name);
       if (!dependency) return undefined;
@@ -123,12 +132,14 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
       return start(options, build, job, variables, log, release);
     },
     async resume(log) {
+      marks = undefined;
       const kept = await readSecrets(db.vault, build.id, job.directory);
       job.secrets = kept ?? variablesOf(db, build).map(({ content }) => content);
       job.launched = (await readJson<Launched[]>(launchedFile(job))) ?? [];
       return followContainer(options, job, log, undefined);
     },
     async collect(outcome, log) {
+      marks?.push({ name: 'collect', at: Date.now() });
       const collected = await collectArtifacts(options, build, job, outcome, log);
       counts = collected.counts;
       const tests = await collectTests(options, build, job, collected.entries);
@@ -153,8 +164,17 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
       }),
     record({ event, exitCode, error }, changes) {
       const tests = report && { tests: report.counts };
+      const steps = event !== 'requeue' &&
+        marks?.some(({ name }) => name === COMMAND_STEP) && { steps: stepsBetween(marks, Date.now()) };
       const moved = db.write(() => {
-        const changed = moveBuild(db, build.id, event, { exitCode, error, ...counts, ...tests, ...changes });
+        const changed = moveBuild(db, build.id, event, {
+          exitCode,
+          error,
+          ...counts,
+          ...tests,
+          ...steps,
+          ...changes,
+        });
         if (changed && report) recordReport(db, report);
         return changed;
       });

@@ -63,3 +63,25 @@ export function figuresOf(runs: readonly HistoryRun[]): Figures {
     failing: [...failedAt].map(([branch, since]) => ({ branch, since })).sort((a, b) => a.since - b.since),
   };
 }
+
+/**
+ * How long each step of a build took, in milliseconds: `prepare` (image, dependencies, container), `checkout`, `launch NAME` for
+ * each dependency that is started, `command`, and `collect` (artifacts and test results).
+ */
+export type BuildSteps = Record<string, number>;
+
+/** The durations between marks, each of which begins a step. The last step ends at `endedAt`. */
+export function stepsBetween(marks: readonly { name: string; at: number }[], endedAt: number): BuildSteps {
+  const steps: BuildSteps = {};
+  for (const [index, { name, at }] of marks.entries())
+    steps[name] = (steps[name] ?? 0) + Math.max(0, (marks[index + 1]?.at ?? endedAt) - at);
+  return steps;
+}
+
+/** The median of each step, slowest first. Steps of which there is no duration are left out. */
+export function medianSteps(builds: readonly BuildSteps[]): { name: string; medianMs: number }[] {
+  const names = new Set(builds.flatMap(steps => Object.keys(steps)));
+  return [...names]
+    .map(name => ({ name, medianMs: median(builds.flatMap(steps => steps[name] ?? [])) ?? 0 }))
+    .sort((a, b) => b.medianMs - a.medianMs);
+}

@@ -794,6 +794,7 @@ CREATE TABLE wall_links (
 ) STRICT;
 CREATE INDEX wall_links_account ON wall_links (account_id, id);
 ALTER TABLE deliveries ADD COLUMN resent_at INTEGER;
+ALTER TABLE builds ADD COLUMN steps TEXT;
 `;
 
 type Step = string | ((sqlite: Database.Database) => void);

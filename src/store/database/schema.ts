@@ -14,6 +14,7 @@ import type { AccountKind, Standing } from '../../domain/access.ts';
 import type { BuildRequestState, BuildState, CommitState, ProjectState } from '../../domain/build.ts';
 import type { StatusOptions, StatusReport } from '../../domain/commit-status.ts';
 import type { DeployState } from '../../domain/deploy.ts';
+import type { BuildSteps } from '../../domain/result/history.ts';
 import type { TestCounts } from '../../domain/result/test-result.ts';
 import type { SubmoduleSetting } from '../../domain/submodules.ts';
 import type { Theme } from '../../domain/theme.ts';
@@ -381,6 +382,8 @@ export const builds = sqliteTable(
     /** Null if it has no test report. */
     tests: text('tests', { mode: 'json' }).$type<TestCounts>(),
     local: bool('local').notNull().default(false),
+    /** How long its steps took. Null if it has not ended, or if another server started it. */
+    steps: text('steps', { mode: 'json' }).$type<BuildSteps>(),
   },
   table => [
     index('builds_project').on(table.projectId, table.id),

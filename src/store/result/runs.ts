@@ -3,7 +3,7 @@
 
 import { COMPLETED_BUILDS } from '../../domain/build.ts';
 import { idAt } from '../../domain/id.ts';
-import { type HistoryRun, median } from '../../domain/result/history.ts';
+import { type BuildSteps, type HistoryRun, median } from '../../domain/result/history.ts';
 import type { TestCounts } from '../../domain/result/test-result.ts';
 import { type Db, prepared } from '../database/db.ts';
 import { createPace } from './pace.ts';
@@ -68,6 +68,20 @@ export function listRuns(
     }))
     .reverse();
 }
+
+const stepsOfBuilds = prepared(({ sqlite }) =>
+  sqlite
+    .prepare<[string], string>(
+      'SELECT steps FROM builds WHERE id IN (SELECT value FROM json_each(?)) AND steps IS NOT NULL',
+    )
+    .pluck(),
+);
+
+/** How long the steps of these builds took. Those of which it is not known are missing. */
+export const listSteps = (db: Db, buildIds: readonly bigint[]): BuildSteps[] =>
+  stepsOfBuilds(db)
+    .all(`[${buildIds.join(',')}]`)
+    .map(steps => JSON.parse(steps) as BuildSteps);
 
 const suiteBranches = prepared(({ sqlite }) =>
   sqlite

@@ -28,12 +28,17 @@ export function findTest(db: Db, projectId: bigint, id: bigint): Test | undefine
 export const isFlaky = ({ flakyAt }: Pick<Test, 'flakyAt'>, now: number) =>
   flakyAt !== null && now - flakyAt < FLAKY_MS;
 
-/** The flaky tests of a project, those that were flaky last first. */
-export function listFlakyTests(db: Db, projectId: bigint, limit: number): Test[] {
+/** The flaky tests of a project, or of one of its suites, those that were flaky last first. */
+export function listFlakyTests(db: Db, projectId: bigint, limit: number, suiteId?: bigint): Test[] {
   return db.orm
     .select()
     .from(tests)
-    .where(and(eq(tests.projectId, projectId), gt(tests.flakyAt, db.now() - FLAKY_MS)))
+    .where(
+      and(
+        suiteId === undefined ? eq(tests.projectId, projectId) : eq(tests.suiteId, suiteId),
+        gt(tests.flakyAt, db.now() - FLAKY_MS),
+      ),
+    )
     .orderBy(desc(tests.flakyAt), desc(tests.id))
     .limit(limit)
     .all();

@@ -2,11 +2,11 @@
 // were fixed, the slowest steps, and the flaky tests.
 
 import { html } from 'hono/html';
-import { figuresOf } from '../../domain/result/history.ts';
-import { compareWeeks, listBranches, listRuns } from '../../store/result/runs.ts';
-import { countFlakyTests } from '../../store/result/tests.ts';
+import { figuresOf, medianSteps } from '../../domain/result/history.ts';
+import { compareWeeks, listBranches, listRuns, listSteps, type Run } from '../../store/result/runs.ts';
+import { countFlakyTests, listFlakyTests } from '../../store/result/tests.ts';
 import { findRepositoryBranch } from '../../store/trigger/firings.ts';
-import { countOf, emptyState, formatDuration, linkButton } from '../frame/components.ts';
+import { countOf, emptyState, formatCount, formatDuration, linkButton } from '../frame/components.ts';
 import type { Html, View } from '../frame/visit.ts';
 import { projectPath, type SuiteVisit, suitePath } from '../project/frame.ts';
 import {
@@ -18,10 +18,12 @@ import {
   renderFigureHelp,
   renderFigures,
 } from '../result/history.ts';
+import { testName } from '../result/test-text.ts';
 import { suiteView } from './frame.ts';
 
 /** A smaller difference between two weeks is noise. */
 const MIN_CHANGE = 0.05;
+const FLAKY_SHOWN = 5;
 
 export function showSuiteHistory(visit: SuiteVisit): View {
   const { services, found, url } = visit;
@@ -45,7 +47,7 @@ export function showSuiteHistory(visit: SuiteVisit): View {
   });
 }
 
-function renderRuns(visit: SuiteVisit, runs: ReturnType<typeof listRuns>, branch: string | undefined): Html {
+function renderRuns(visit: SuiteVisit, runs: readonly Run[], branch: string | undefined): Html {
   const { db } = visit.services;
   const { project, suite } = visit.found;
   const now = db.now();
@@ -72,7 +74,49 @@ ${renderCharts(
   })),
   { noun: 'build', now },
 )}</section>
+<div class="history-lists">
+<section aria-labelledby="steps-head"><h2 id="steps-head">Slowest steps</h2>${renderSteps(visit, runs)}</section>
+${flaky === 0 ? '' : html`<section aria-labelledby="flaky-head"><h2 id="flaky-head">Flaky tests</h2>${renderFlaky(visit, flaky)}</section>`}
+</div>
 ${renderFigureHelp('build')}`;
+}
+
+const stepLabels: Record<string, string> = {
+  wait: 'Waiting in the queue',
+  prepare: 'Preparing the container',
+  checkout: 'Checkout',
+  command: 'Command',
+  collect: 'Artifacts and test results',
+};
+
+/** The median of each step, of the builds that passed. */
+function renderSteps(visit: SuiteVisit, runs: readonly Run[]): Html {
+  const passed = runs.filter(({ state }) => state === 'passed');
+  const known = listSteps(
+    visit.services.db,
+    passed.map(({ id }) => id),
+  );
+  if (known.length === 0)
+    return html`<p class="quiet">Appears after the next build that passes: how long it waits, and how long the checkout, the command and other steps take.</p>`;
+  const waits = passed.map(({ createdAt, startedAt }) => ({
+    wait: Math.max(0, (startedAt ?? createdAt) - createdAt),
+  }));
+  const steps = medianSteps([...known, ...waits]);
+  const longest = Math.max(1, ...steps.map(({ medianMs }) => medianMs));
+  return html`<ol class="slow-steps">${steps.map(
+    ({ name, medianMs }) =>
+      html`<li><span class="slow-name">${stepLabels[name] ?? name.replace(/^launch /, 'Launch of ')}</span>
+<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${Math.max(0.5, Math.round((medianMs / longest) * 1000) / 10)}" height="8"/></svg>
+<span class="number">${formatDuration(medianMs)}</span></li>`,
+  )}</ol>
+<p class="hint">The median of each step, of the builds above that passed.</p>`;
+}
+
+function renderFlaky(visit: SuiteVisit, count: number): Html {
+  const { project, suite } = visit.found;
+  const shown = listFlakyTests(visit.services.db, project.id, FLAKY_SHOWN, suite.id);
+  return html`<ul class="flaky-list">${shown.map(test => html`<li>${testName(visit, test)}</li>`)}</ul>
+${count <= FLAKY_SHOWN ? '' : html`<p><a href="${suitePath(visit, '/tests?sort=flaky')}">All ${formatCount(count)} flaky tests</a></p>`}`;
 }
 
 /** How the durations of the last seven days compare with those of the seven days before. */

@@ -32,6 +32,10 @@ describe('the history of suites', { timeout: 600_000 }, () => {
         startedAt: finishedAt - 20_000 - 400 * at - 9_000 * (at % 4),
         finishedAt,
         ...(hasTests &&
+          at % 2 === 0 && {
+            steps: { prepare: 210, checkout: 900, 'launch PostgreSQL': 2_400, command: 41_000, collect: 350 },
+          }),
+        ...(hasTests &&
           end !== 'error' && {
             tests: {
               passed: 1_240 + at - failed,
@@ -69,6 +73,9 @@ describe('the history of suites', { timeout: 600_000 }, () => {
       .getByRole('img', { name: /^Duration Last 50 builds: 38 passed, 8 failed, 4 errored\. Longest/ })
       .waitFor();
     await page.getByRole('img', { name: /^Pass rate of tests Newest .* lowest 99/ }).waitFor();
+    const steps = page.getByRole('region', { name: 'Slowest steps' }).getByRole('listitem');
+    assert.match((await steps.nth(0).textContent()) ?? '', /Command\s+41 s/);
+    assert.match((await steps.nth(1).textContent()) ?? '', /Launch of PostgreSQL\s+2\.4 s/);
     await person.inspect('suite-history');
 
     assert.equal(await durations.locator('a').count(), 50);
@@ -130,6 +137,7 @@ describe('the history of suites', { timeout: 600_000 }, () => {
     fixture.end(commit, 'fail');
     await page.getByText('0 of 1 build passed').waitFor();
     await page.getByText('No failure is fixed yet').waitFor();
+    await page.getByText('Appears after the next build that passes').waitFor();
     const tabs = page.getByRole('navigation', { name: 'Suite' });
     await tabs.getByRole('link', { name: 'Settings' }).click();
     await page.getByRole('button', { name: 'Save suite' }).waitFor();

@@ -1,6 +1,7 @@
 // How a build ends: by its command, by the service, or by a person.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { findBuild } from '../../../src/store/builds.ts';
 import { recordImage } from '../../../src/store/images.ts';
 import { type Appliance, startAppliance } from '../../support/appliance.ts';
 import type { Wire } from '../../support/client.ts';
@@ -24,6 +25,19 @@ describe('A build', { concurrency: 4 }, () => {
     assert.equal((await project.ask('GET', '')).build_state, 'passed');
     const times = ['created_at', 'started_at', 'finished_at'].map(name => build[name] as string);
     assert.deepEqual(times.toSorted(), times);
+  });
+
+  test('records how long its steps took', async () => {
+    const project = await assay.project();
+    const { build } = await project.runOne({ command: 'sleep 1; echo a >/srv/artifacts/a' });
+    const row = findBuild(assay.app.db, BigInt(project.id), BigInt(build.id_str as string));
+    assert.ok(row?.steps);
+    const { prepare, checkout, command, collect, ...others } = row.steps;
+    assert.deepEqual(others, {});
+    assert.ok((prepare ?? 0) > 0 && (checkout ?? 0) > 0 && (collect ?? 0) > 0, JSON.stringify(row.steps));
+    assert.ok((command ?? 0) >= 900, JSON.stringify(row.steps));
+    const whole = Object.values(row.steps).reduce((sum, ms) => sum + ms, 0);
+    assert.ok(whole <= (row.finishedAt ?? 0) - (row.startedAt ?? 0), 'they follow each other');
   });
 
   test('fails with the exit status of its command, and one failure fails the request', async () => {

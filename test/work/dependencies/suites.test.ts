@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, suite, test } from 'node:test';
 import { newSecret } from '../../../src/domain/secret.ts';
 import { createAccount } from '../../../src/store/accounts.ts';
+import { listSteps } from '../../../src/store/result/runs.ts';
 import { type Appliance, docker, startAppliance } from '../../support/appliance.ts';
 import { basic } from '../../support/client.ts';
 import { createJourney, type ProjectJourney } from '../../support/journey.ts';
@@ -187,6 +188,15 @@ suite('dependencies in suites', { concurrency: 2 }, () => {
       /\[assay\] launch base daemon: .*\nlaunched base in \/srv\/project as 1000\n\[assay\] base daemon started in \d+\.\d s\n\[assay\] launch daemon: .*\n\[assay\] daemon started in \d+\.\d s\n\[assay\] suite /,
     );
     assert.match(log, /^it lives$/m);
+    const [steps] = listSteps(appliance.app.db, [BigInt(build.id_str as string)]);
+    assert.deepEqual(Object.keys(steps ?? {}), [
+      'prepare',
+      'checkout',
+      'launch base daemon',
+      'launch daemon',
+      'command',
+      'collect',
+    ]);
   });
 
   test('a daemon has a directory of its own to write to, which the suite finds', async () => {
