@@ -498,9 +498,9 @@ describe('the page of a build', { timeout: 600_000 }, () => {
       const readLog = async (of: Build) => {
         await person.go(hrefOf(of));
         if (scripts) await isWhole(person);
-        return (
-          await person.page.locator('.log-view > .log-note, .log-view noscript').allTextContents()
-        ).join(' ');
+        const note = person.page.locator(scripts ? '[data-log-note]' : 'noscript .log-note');
+        assert.equal(await note.isVisible(), true);
+        return (await note.textContent()) ?? '';
       };
       assert.match(
         await readLog(build),
