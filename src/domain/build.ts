@@ -79,6 +79,10 @@ export function isFinishedBuild(state: BuildState): boolean {
   return !UNFINISHED_BUILDS.includes(state);
 }
 
+export function isFinishedCommit(state: CommitState): boolean {
+  return state !== 'waiting_for_builds' && state !== 'building';
+}
+
 export function isFinishedRequest(state: BuildRequestState): boolean {
   return !UNFINISHED_REQUESTS.includes(state);
 }

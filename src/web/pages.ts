@@ -43,6 +43,7 @@ import { testPages } from './result/test.ts';
 import { testsTabPages } from './result/tests-tab.ts';
 import { suitePages } from './suite/suite.ts';
 import { switcherPages } from './switcher.ts';
+import { watchPages } from './watch.ts';
 
 /** The first match wins: /ui/projects/new comes before /ui/projects/:project_id. */
 export const routes: readonly Route[] = [
@@ -51,6 +52,7 @@ export const routes: readonly Route[] = [
   ...activityPages,
   ...searchPages,
   ...switcherPages,
+  ...watchPages,
   ...projectsPages,
   ...projectPages,
   ...projectHistoryPages,

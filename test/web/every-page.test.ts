@@ -18,6 +18,7 @@ const notPages: readonly RegExp[] = [
   /\/(log|times|artifacts\.zip|artifact|content|open)$/,
   /^\/ui\/assets\//,
   /favicon/,
+  /^\/ui\/watched$/,
 ];
 
 /** Redirects to another page of this list. */

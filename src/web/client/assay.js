@@ -1,5 +1,5 @@
 // What every page gains from scripts: relative times that stay current, copy buttons, filters, a confirmation before
-// something is lost, keyboard shortcuts and the quick switcher. Every page works without it.
+// something is lost, keyboard shortcuts, the quick switcher and notifications. Every page works without it.
 
 import './confirm.js';
 import './copy.js';
@@ -7,3 +7,4 @@ import './filter.js';
 import './shortcuts.js';
 import './switcher.js';
 import './times.js';
+import './watch.js';

@@ -266,6 +266,7 @@ function showHead(text) {
   document.title = fresh.title;
   const icon = 'link[rel=icon]';
   getElement(document, icon, HTMLLinkElement).href = getElement(fresh, icon, HTMLLinkElement).href;
+  document.dispatchEvent(new Event('assay:shown'));
 }
 
 /** @param {HTMLElement} button */

@@ -32,7 +32,7 @@ const sectionKeys: Partial<Record<string, string>> = {
 };
 
 /** Sections that a narrow screen shows under “More”. */
-const lessUsed: readonly Section[] = ['applications', 'admin', 'api', 'manual'];
+const lessUsed: readonly Section[] = ['dependencies', 'applications', 'admin', 'api', 'manual'];
 
 /** Sections that need no sign-in. */
 const openSections: readonly Section[] = ['api', 'manual'];

@@ -1,7 +1,7 @@
 // The page of a commit: its details, its builds, which suites ran for it and why, and a form to deploy it.
 
 import { html } from 'hono/html';
-import { type BuildState, isFinishedBuild, isRerunCandidate } from '../../domain/build.ts';
+import { type BuildState, isFinishedBuild, isFinishedCommit, isRerunCandidate } from '../../domain/build.ts';
 import { parseId } from '../../domain/id.ts';
 import { describeCounts } from '../../domain/result/test-result.ts';
 import { type Build, findNewestRequest, listBuildsOfCommit, listSuiteDecisions } from '../../store/builds.ts';
@@ -22,6 +22,7 @@ import { stateBadge } from '../frame/state.ts';
 import type { Html, View, Visit } from '../frame/visit.ts';
 import { stopQuestion } from '../result/build-frame.ts';
 import { renderRuleResults } from '../suite/rule-results.ts';
+import { watchButton } from '../watch.ts';
 import { rerunBuilds } from './build.ts';
 import { renderDeployForm } from './deploys.ts';
 import { projectPath, projectView, shortRef, subjectOf } from './frame.ts';
@@ -115,7 +116,7 @@ function renderBuilds(visit: CommitVisit): Html {
   const failed = current.filter(({ buildState }) => isRerunCandidate(buildState)).length;
   const finished = current.filter(({ buildState }) => isFinishedBuild(buildState)).length;
   const here = projectPath(visit, `/commits/${commit.id}`);
-  return html`<div class="section-head"><h2 id="builds-head">Builds</h2><div class="row">${
+  return html`<div class="section-head"><h2 id="builds-head">Builds</h2><div class="row">${isFinishedCommit(commit.buildState) ? '' : watchButton(here)}${
     failed > 0 ? actionButton(formTo(visit, `${here}/rerun_failed`), 'Rerun failed', { tone: 'primary' }) : ''
   }${finished > 0 ? actionButton(formTo(visit, `${here}/rerun`), 'Rerun all') : ''}</div></div>
 ${table({

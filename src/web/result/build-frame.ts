@@ -29,6 +29,7 @@ import { stateBadge, stateMark } from '../frame/state.ts';
 import type { Html, View, Visit } from '../frame/visit.ts';
 import { renderEventStream } from '../project/frame.ts';
 import { renderLocalNotice, renderRequested, renderStartedBy } from '../project/started-by.ts';
+import { watchButton } from '../watch.ts';
 
 export type BuildVisit = Visit<'project' | 'build'>;
 
@@ -148,8 +149,9 @@ function buildButtons(visit: BuildVisit, newest: readonly Build[]): Html[] {
   const href = buildHref(build);
   if (!isFinishedBuild(build.buildState))
     return build.cancelBecause !== null
-      ? []
+      ? [watchButton(href)]
       : [
+          watchButton(href),
           actionButton(formTo(visit, `${href}/cancel`), 'Cancel', {
             tone: 'danger',
             ...stopQuestion(build),

@@ -5,7 +5,9 @@ import type { Page } from 'playwright-core';
 import { generateKeyPair } from '../../../src/domain/ssh-key.ts';
 import type { Commit } from '../../../src/store/builds.ts';
 import { listBuildsOfCommit } from '../../../src/store/builds.ts';
-import { createProject, type Project } from '../../../src/store/projects.ts';
+import { createProject, findProject, type Project } from '../../../src/store/projects.ts';
+import type { Suite } from '../../../src/store/suites.ts';
+import { moveBuild } from '../../../src/store/transition.ts';
 import type { Person } from '../../support/browser.ts';
 import { openProjectFixture, type ProjectFixture } from '../project/fixture.ts';
 
@@ -217,6 +219,98 @@ describe('comfort', { timeout: 600_000 }, () => {
       assert.deepEqual(await stranger.page.getByRole('main').locator('.switch-name').allTextContents(), [
         'Website of strangers',
       ]);
+      await stranger.close();
+    });
+  });
+
+  describe('notifications', () => {
+    /** Keeps what is shown, because a headless browser shows nothing. */
+    async function arriveRecording(permission: 'granted' | 'denied') {
+      const watcher = await fixture.arrive();
+      await watcher.context.addInitScript(`
+        let permission = 'default';
+        window.Notification = class {
+          static get permission() { return localStorage.getItem('permission') ?? permission; }
+          static async requestPermission() {
+            localStorage.setItem('asked', 'yes');
+            localStorage.setItem('permission', '${permission}');
+            return '${permission}';
+          }
+          constructor(title, { body }) {
+            localStorage.setItem('shown', (localStorage.getItem('shown') ?? '') + title + ' ' + body + '|');
+            window.shown = this;
+          }
+          close() {}
+        };`);
+      return watcher;
+    }
+    const read = (tab: Page, name: string) => tab.evaluate(`localStorage.getItem('${name}')`);
+    async function untilShown(tab: Page, text: string): Promise<void> {
+      const deadline = performance.now() + 60_000;
+      while ((await read(tab, 'shown')) !== text)
+        assert.ok(performance.now() < deadline, `${await read(tab, 'shown')} is not ${text}`);
+    }
+
+    it('are shown when a watched build and a watched commit end, on whatever page is open', async () => {
+      const suites = fixture.makeSuites(fixture.makeProject('Watched'), 'Slow', 'Slower');
+      const found = suites[0] as Suite;
+      const watchedProject = findProject(fixture.db, found.projectId) as Project;
+      const commit = fixture.makeCommit(watchedProject, 'Dig the pool', suites);
+      const [slower, slow] = listBuildsOfCommit(fixture.db, commit.id, newest);
+      assert.ok(slower && slow);
+      const watcher = await arriveRecording('granted');
+      const tab = watcher.page;
+      const button = tab.getByRole('button', { name: 'Notify me' });
+      const commitHref = `/ui/projects/${watchedProject.id}/commits/${commit.id}`;
+      await watcher.go(commitHref);
+      assert.equal(await read(tab, 'asked'), null, 'it asks only after a click');
+      await button.click();
+      await tab.locator('[data-watch][aria-pressed=true]').waitFor();
+      await watcher.go(`/ui/projects/${watchedProject.id}/builds/${slow.id}`);
+      await button.click();
+      await tab.locator('[data-watch][aria-pressed=true]').waitFor();
+      await watcher.inspect('notify');
+      await tab.reload();
+      await tab.locator('[data-watch][aria-pressed=true]').waitFor();
+      // Another page shows it.
+      await watcher.go('/ui/manual');
+      moveBuild(fixture.db, slow.id, 'start');
+      moveBuild(fixture.db, slow.id, 'fail', { exitCode: 1, finishedAt: Date.now() });
+      await untilShown(tab, 'Failed: Slow Watched|');
+      const [opened] = await Promise.all([
+        watcher.context.waitForEvent('page'),
+        tab.evaluate('window.shown.onclick()'),
+      ]);
+      await opened.waitForURL(`**/builds/${slow.id}`);
+      assert.equal(await opened.getByRole('button', { name: 'Notify me' }).count(), 0, 'it has ended');
+      await opened.close();
+      moveBuild(fixture.db, slower.id, 'start');
+      moveBuild(fixture.db, slower.id, 'pass', { exitCode: 0, finishedAt: Date.now() });
+      await untilShown(tab, 'Failed: Slow Watched|Failed: Dig the pool Watched|');
+      await watcher.close();
+    });
+
+    it('explain themselves if the browser blocks them', async () => {
+      const watcher = await arriveRecording('denied');
+      const tab = watcher.page;
+      await watcher.go(buildHref());
+      await tab.getByRole('button', { name: 'Notify me' }).click();
+      await tab.getByText('Your browser blocks notifications of this site.').waitFor();
+      assert.equal(await tab.locator('[data-watch]').getAttribute('aria-pressed'), 'false');
+      await watcher.inspect('notify-blocked');
+      await watcher.close();
+    });
+
+    it('say nothing about builds of strangers', async () => {
+      const stranger = await fixture.arrive('stranger');
+      const of = `/ui/watched?of=${encodeURIComponent(buildHref())}&of=nonsense`;
+      const answer = await stranger.context.request.get(of);
+      assert.deepEqual(await answer.json(), { watched: [] });
+      const own = (await (await person.context.request.get(of)).json()) as { watched: { name: string }[] };
+      assert.deepEqual(
+        own.watched.map(({ name }) => name),
+        ['Lint'],
+      );
       await stranger.close();
     });
   });
