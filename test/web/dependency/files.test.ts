@@ -63,17 +63,12 @@ describe('the files of a dependency', { timeout: 300_000 }, () => {
   });
 
   it('looks right in both themes, wide and narrow', async () => {
-    for (const dark of [false, true]) {
-      const person = await arrive({ dark });
-      const name = `dependency-files${dark ? '-dark' : ''}`;
-      await person.go(`/ui/dependencies/${id}/files`);
-      await person.inspect(name);
-      await person.go(`/ui/dependencies/${id}/files?path=share&sort=size`);
-      await person.inspect(`${name}-share`);
-      await person.go(`/ui/dependencies/${id}/files?path=lib`);
-      await person.inspect(`${name}-lib`);
-      await person.close();
-    }
+    const person = await arrive();
+    await person.go(`/ui/dependencies/${id}/files?path=share&sort=size`);
+    await person.inspectThemes('dependency-files-share');
+    await person.go(`/ui/dependencies/${id}/files?path=lib`);
+    await person.inspectThemes('dependency-files-lib');
+    await person.close();
   });
 
   it('pages long directories', async () => {

@@ -4,8 +4,11 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { Agent, request } from 'node:https';
+import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { gunzipSync, zstdDecompressSync } from 'node:zlib';
+import { build } from 'esbuild';
+import { bundlePageFiles, root } from '../../../build/bundle.ts';
 import { createSession } from '../../../src/store/accounts.ts';
 import { createVariable } from '../../../src/store/suites.ts';
 import { bootApp, type Planted, type TestApp } from '../../support/app.ts';
@@ -68,6 +71,29 @@ test('every script and style sheet of a page is one file, which a browser keeps 
     const compressed = await ask(path, { 'accept-encoding': 'gzip' });
     assert.equal(compressed.coding, 'gzip');
     assert.deepEqual(gunzipSync(compressed.bytes), bytes);
+  }
+});
+
+test('a module that several scripts import does nothing by itself: each script has its own copy', async () => {
+  const names = [...(await bundlePageFiles()).keys()].filter(name => name.endsWith('.js'));
+  const client = {
+    absWorkingDir: join(root, 'src/web/client'),
+    bundle: true,
+    write: false,
+    format: 'esm',
+  } as const;
+  const { metafile } = await build({ ...client, entryPoints: names, metafile: true, outdir: 'out' });
+  const imported = Object.values(metafile.outputs).flatMap(({ inputs }) => Object.keys(inputs));
+  const shared = [...new Set(imported.filter((path, at) => imported.indexOf(path) !== at))];
+  assert.ok(shared.includes('dom.js'));
+  for (const path of shared) {
+    const contents = `import './${path}';`;
+    const alone = await build({
+      ...client,
+      stdin: { contents, resolveDir: client.absWorkingDir },
+      minify: true,
+    });
+    assert.equal(alone.outputFiles[0]?.text.trim(), '', path);
   }
 });
 

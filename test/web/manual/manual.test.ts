@@ -103,21 +103,14 @@ describe('the manual', { timeout: 300_000 }, () => {
     assert.match(text, /&lt;script&gt;x\(\)&lt;\/script&gt;/);
   });
 
-  for (const dark of [false, true])
-    test(`the pages pass all checks in the ${dark ? 'dark' : 'light'} theme, wide and narrow`, async () => {
-      const person = await openBrowser(browser, app.url, { dark });
-      await person.go('/ui/manual');
-      await person.inspect('manual');
-      await person.go('/ui/manual?q=master%20key');
-      await person.inspect('manual-search');
-      for (const name of dark
-        ? ['webhooks', 'cookbook']
-        : ['webhooks', 'settings', 'troubleshooting', 'cookbook', 'postgresql']) {
-        await person.go(`/ui/manual/${name}`);
-        await person.inspect(`manual-${name}`);
-      }
-      await person.close();
-    });
+  test('the list and topics of every form pass all checks, wide and narrow', async () => {
+    const person = await openBrowser(browser, app.url);
+    for (const path of ['', '/settings', '/troubleshooting', '/cookbook', '/postgresql']) {
+      await person.go(`/ui/manual${path}`);
+      await person.inspect(`manual${path.replace('/', '-')}`);
+    }
+    await person.close();
+  });
 
   test('the sign-in page and the navigation link to it', async () => {
     const person = await openBrowser(browser, app.url);
