@@ -4,10 +4,10 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
 import type { SentFields } from '../../api/http/body.ts';
 import { projects } from '../../api/projects.ts';
-import type { presentProject } from '../../contract/records/project.ts';
-import { parseId } from '../../domain/id.ts';
 import { triggerTypes } from '../../domain/trigger/trigger.ts';
 import { type ProjectSummary, summarizeProjects } from '../../store/overview.ts';
+import { findProjectHeads, type ProjectHead, rankProjects } from '../../store/project-ranking.ts';
+import { activityTopics } from '../activity/activity.ts';
 import {
   emptyState,
   filterBox,
@@ -25,6 +25,7 @@ import { renderChanges, respondChanges } from '../frame/page-stream.ts';
 import { form, orShowAgain, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
 import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
+import { subjectOf } from './frame.ts';
 import { byHand, triggerChoices } from './trigger-text.ts';
 
 export const projectsPages: Route[] = [
@@ -34,17 +35,18 @@ export const projectsPages: Route[] = [
   form('/ui/projects/new', createProject),
 ];
 
-type ProjectRecord = ReturnType<typeof presentProject>;
-
-const PROJECTS_PER_PAGE = 100;
+const PROJECTS_PER_PAGE = 50;
 const PROJECTS_SEARCHED = 1_000;
 const TREND_RUNS = 12;
 
 async function showProjects(visit: Visit): Promise<View> {
+  const { services, caller } = visit;
   const query = (visit.url.searchParams.get('q') ?? '').trim();
-  const before = visit.url.searchParams.get('before');
-  const { items, shown, next } = await findMatching(visit, query.toLowerCase(), before);
-  const mayCreate = visit.caller.kind === 'user' && visit.caller.standing === 'active';
+  const { ranked, isComplete } = await rankProjects(services.db, caller);
+  const ids = ranked.map(({ id }) => id);
+  const list = isComplete ? renderRanked(visit, ids, query) : await renderMany(visit, ids, query);
+  const isEmpty = isComplete && ids.length === 0;
+  const mayCreate = caller.kind === 'user' && caller.standing === 'active';
   const create = linkButton('/ui/projects/new', 'New project', 'primary');
   return {
     title: 'Projects',
@@ -54,57 +56,86 @@ async function showProjects(visit: Visit): Promise<View> {
       'Projects',
       {
         actions: [
-          ...(items.length > 0 ? [filterBox('projects', 'Filter projects', query)] : []),
-          ...(mayCreate && items.length > 0 ? [create] : []),
+          ...(isEmpty ? [] : [filterBox('projects', 'Filter projects', query)]),
+          ...(mayCreate && !isEmpty ? [create] : []),
         ],
       },
     )}
-<div id="project-list" data-live>
-${items.length === 0 ? noProjects(mayCreate, create) : ''}
-${shown.length > 0 ? projectTable(visit, shown) : ''}
-</div>
-${items.length > 0 && shown.length === 0 ? html`<p class="quiet">No project matches “${query}”. <a href="/ui/projects">Show all</a></p>` : ''}
-<p class="quiet" data-filter-none="projects" hidden>No project matches.</p>
-${olderLink(visit.url, next, 'Older projects')}`,
+<div id="project-list" data-live>${isEmpty ? noProjects(mayCreate, create) : list}</div>
+<p class="quiet" data-filter-none="projects" hidden>No project matches.</p>`,
   };
 }
 
-/** One page of projects that match the query. Reads as many pages as that takes, and lets other requests run in between. */
+const nothingMatches = (query: string) =>
+  html`<p class="quiet">No project matches “${query}”. <a href="/ui/projects">Show all</a></p>`;
+
+/** One page of all projects, failing and running ones first. */
+function renderRanked(visit: Visit, ids: readonly bigint[], query: string): Html {
+  const { db } = visit.services;
+  const heads = query === '' ? undefined : findProjectHeads(db, ids);
+  const matching = heads ? ids.filter(id => matches(heads.get(id), query.toLowerCase())) : ids;
+  if (matching.length === 0) return nothingMatches(query);
+  const last = Math.ceil(matching.length / PROJECTS_PER_PAGE);
+  const asked = Number(visit.url.searchParams.get('page') ?? 1);
+  const page = Math.min(Number.isSafeInteger(asked) && asked > 0 ? asked : 1, last);
+  const href = (to: number) => {
+    const next = new URLSearchParams(visit.url.search);
+    next.set('page', String(to));
+    return `/ui/projects?${next}`;
+  };
+  const shown = matching.slice((page - 1) * PROJECTS_PER_PAGE, page * PROJECTS_PER_PAGE);
+  return html`${projectTable(visit, shown)}
+${
+  last === 1
+    ? ''
+    : html`<nav class="older buttons" aria-label="Pages of projects">${page > 1 ? linkButton(href(page - 1), 'Previous') : ''}${page < last ? linkButton(href(page + 1), 'Next') : ''}<span class="quiet">Page ${page} of ${last}</span></nav>`
+}`;
+}
+
+/** More projects than can be ranked: those that were active last, then all of them, newest first. */
+async function renderMany(visit: Visit, active: readonly bigint[], query: string): Promise<Html> {
+  const before = visit.url.searchParams.get('before');
+  const isFirst = query === '' && before === null;
+  const { shown, next } = await findMatching(visit, query.toLowerCase(), before);
+  if (shown.length === 0)
+    return html`${nothingMatches(query)}${olderLink(visit.url, next, 'Search further')}`;
+  return html`${isFirst && active.length > 0 ? html`<section aria-labelledby="active"><h2 id="active">Active last</h2>${projectTable(visit, active.slice(0, PROJECTS_PER_PAGE), 'active-projects')}</section>` : ''}
+<section aria-labelledby="all"><h2 id="all">${query === '' ? 'All projects' : 'Matching projects'}</h2>${projectTable(visit, shown)}${olderLink(visit.url, next, 'Older projects')}</section>`;
+}
+
+const matches = (project: ProjectHead | undefined, query: string) =>
+  project !== undefined && searchTextOf(project).includes(query);
+
+/** One page of projects that match the query, by id. Reads as many pages as that takes, and lets other requests run in between. */
 async function findMatching(
   visit: Visit,
   query: string,
   before: string | null,
-): Promise<{ items: ProjectRecord[]; shown: ProjectRecord[]; next: bigint | undefined }> {
-  const items: ProjectRecord[] = [];
-  const matching: ProjectRecord[] = [];
+): Promise<{ shown: bigint[]; next: bigint | undefined }> {
+  const matching: bigint[] = [];
   let from = before;
-  for (;;) {
-    const page = await perform(visit, projects.list, {
+  for (let searched = 0; ; ) {
+    const { items, next } = await perform(visit, projects.list, {
       query: { limit: String(PROJECTS_PER_PAGE), ...(from && { before: from }) },
     });
-    items.push(...page.items);
-    matching.push(...page.items.filter(project => searchTextOf(project).includes(query)));
-    const { next } = page;
-    const lastShown = matching[PROJECTS_PER_PAGE - 1];
-    if (lastShown && matching.length > PROJECTS_PER_PAGE)
-      return { items, shown: matching.slice(0, PROJECTS_PER_PAGE), next: parseId(lastShown.id_str) };
-    if (query === '' || next === undefined || items.length >= PROJECTS_SEARCHED)
-      return { items, shown: matching, next };
+    const ids = items.map(project => BigInt(project.id_str));
+    const heads = findProjectHeads(visit.services.db, ids);
+    matching.push(...ids.filter(id => matches(heads.get(id), query)));
+    searched += items.length;
+    if (matching.length > PROJECTS_PER_PAGE)
+      return { shown: matching.slice(0, PROJECTS_PER_PAGE), next: matching[PROJECTS_PER_PAGE - 1] };
+    if (query === '' || next === undefined || searched >= PROJECTS_SEARCHED) return { shown: matching, next };
     from = String(next);
     await nextTurn();
   }
 }
 
-async function followProjects(visit: Visit): Promise<Response> {
-  const { items } = await perform(visit, projects.list, { query: { limit: '1000' } });
-  return respondChanges(visit, {
-    topics: items.flatMap(({ id_str: id }) => [`project:${id}`, `events:${id}`]),
-    maySee: () => true,
-  });
+function followProjects(visit: Visit): Response {
+  return respondChanges(visit, { topics: activityTopics(visit, visit.caller), maySee: () => true });
 }
 
-const searchTextOf = (project: ProjectRecord) =>
-  `${project.name} ${project.description} ${project.repository_url}`.toLowerCase();
+const searchTextOf = (project: ProjectHead) =>
+  `${project.name} ${project.description} ${project.repositoryUrl}`.toLowerCase();
 
 function noProjects(mayCreate: boolean, create: Html): Html {
   return mayCreate
@@ -119,26 +150,36 @@ function noProjects(mayCreate: boolean, create: Html): Html {
       });
 }
 
-function projectTable({ services: { db } }: Visit, projects: readonly ProjectRecord[]): Html {
-  const ids = projects.map(project => BigInt(project.id_str));
+function projectTable(visit: Visit, ids: readonly bigint[], id = 'projects'): Html {
+  const { db } = visit.services;
+  const heads = findProjectHeads(db, ids);
   const summaries = summarizeProjects(db, ids, TREND_RUNS);
   return table({
-    id: 'projects',
-    caption: 'Projects',
+    id,
+    caption: id === 'projects' ? 'Projects' : 'Projects that were active last',
     columns: ['Project', 'State', 'Last commit', 'Duration'],
-    rows: projects.map((project, at) => projectRow(project, summaries.get(ids[at] as bigint), db.now())),
+    rows: ids.flatMap(id => {
+      const project = heads.get(id);
+      return project ? [projectRow(visit, project, summaries.get(id))] : [];
+    }),
   });
 }
 
-function projectRow(project: ProjectRecord, summary: ProjectSummary | undefined, now: number): Row {
+function projectRow(
+  { services, caller }: Visit,
+  project: ProjectHead,
+  summary: ProjectSummary | undefined,
+): Row {
   const commit = summary?.commit;
+  const href = `/ui/projects/${project.id}`;
+  const isOwn = project.ownerId === caller.accountId;
   return {
     filterText: searchTextOf(project),
     cells: [
-      html`<a class="name" href="/ui/projects/${project.id_str}">${project.name}</a>${project.owned ? '' : html` <span class="tag">shared with you</span>`}<div class="second">${project.description || html`<code>${project.repository_url}</code>`}</div>`,
-      stateBadge(project.build_state),
+      html`<a class="name" href="${href}">${project.name}</a>${isOwn ? '' : html` <span class="tag">shared with you</span>`}<div class="second">${project.description || html`<code>${project.repositoryUrl}</code>`}</div>`,
+      stateBadge(project.buildState),
       commit
-        ? html`<a class="subject" href="/ui/projects/${project.id_str}/commits/${commit.id}">${commit.message.split('\n', 1)[0]}</a><div class="second"><code>${commit.ref.slice(0, 10)}</code> ${commit.authorName}, ${relativeTime(Date.parse(commit.committedDate), now)}</div>`
+        ? html`<a class="subject" href="${href}/commits/${commit.id}">${subjectOf(commit)}</a><div class="second"><code>${commit.ref.slice(0, 10)}</code> ${commit.authorName}, ${relativeTime(Date.parse(commit.committedDate), services.db.now())}</div>`
         : html`<span class="quiet">No commit yet</span>`,
       sparkline(summary?.runs ?? []),
     ],

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { createBuildRequest } from '../../../src/store/builds.ts';
-import type { Project } from '../../../src/store/projects.ts';
+import { PROJECTS_RANKED } from '../../../src/store/project-ranking.ts';
+import { findVisibleProject, type Project } from '../../../src/store/projects.ts';
 import type { Suite } from '../../../src/store/suites.ts';
 import { openProjectFixture, type ProjectFixture } from '../project/fixture.ts';
 
@@ -137,6 +138,60 @@ describe('The page Activity', () => {
     });
     await page.getByText('push “Forge” (ada)').waitFor();
     assert.ok(failed);
+    await person.close();
+  });
+
+  it('lists failing and running projects first, then the most recently active, a page at a time', async () => {
+    const lint = suites.slice(0, 1);
+    fixture.makeCommit(website, 'Keep going', lint);
+    const calm = fixture.makeProject('Calm');
+    fixture.end(fixture.makeCommit(calm, 'Make it pass', lint), 'pass');
+    const quiet = fixture.makeProject('Quiet');
+    const broken = fixture.makeProject('Broken');
+    fixture.end(fixture.makeCommit(broken, 'Break it', lint), 'fail');
+    const person = await fixture.arrive();
+    const { page } = person;
+    await person.go('/ui/projects');
+    const names = async () => page.locator('#projects .name').allInnerTexts();
+    assert.deepEqual(await names(), ['Broken', 'Website', 'Backend', 'Calm', 'Quiet']);
+    fixture.end(fixture.makeCommit(quiet, 'Wake up', lint), 'pass');
+    await page.locator('#projects tr', { hasText: 'Wake up' }).waitFor();
+    assert.deepEqual(await names(), ['Broken', 'Website', 'Backend', 'Quiet', 'Calm']);
+    await person.inspect('projects-ranked');
+    fixture.db.write(() => {
+      for (let n = 1; n <= 50; n += 1) fixture.makeProject(`Idle ${n}`);
+    });
+    await person.go('/ui/projects?q=e');
+    assert.equal((await names()).length, 50);
+    await page.getByRole('link', { name: 'Next' }).click();
+    await page.getByText('Page 2 of 2').waitFor();
+    assert.deepEqual(await names(), ['Idle 3', 'Idle 2', 'Idle 1']);
+    await page.getByRole('link', { name: 'Previous' }).click();
+    assert.equal((await names())[0], 'Broken');
+    await person.close();
+  });
+
+  it('shows the projects that were active last to people with more projects than can be ranked', async () => {
+    const ownerId = fixture.people.stranger.account.id;
+    fixture.db.write(() => {
+      for (let n = 1; n <= PROJECTS_RANKED + 1; n += 1) fixture.makeProject(`Many ${n}`, ownerId);
+    });
+    const [first] = fixture.db.sqlite
+      .prepare('SELECT * FROM projects WHERE owner_id = ? ORDER BY id LIMIT 1')
+      .all(ownerId) as Project[];
+    const oldest = findVisibleProject(fixture.db, ownerId, first?.id as bigint) as Project;
+    fixture.end(fixture.makeCommit(oldest, 'Still alive', suites.slice(0, 1)), 'pass');
+    const person = await fixture.arrive('stranger');
+    const { page } = person;
+    await person.go('/ui/projects');
+    assert.deepEqual(await page.locator('#active-projects .name').allInnerTexts(), ['Many 1']);
+    assert.equal(await page.locator('#projects .name').first().textContent(), `Many ${PROJECTS_RANKED + 1}`);
+    await page.getByRole('link', { name: 'Older projects' }).click();
+    assert.equal(await page.locator('#projects .name').count(), 50);
+    await person.go('/ui/projects?q=many+7');
+    assert.equal(await page.locator('#projects .name').first().textContent(), 'Many 799');
+    await person.go('/ui/activity?state=passed');
+    assert.deepEqual(await page.locator('.activity-row .subject').allInnerTexts(), ['Still alive']);
     await person.close();
   });
 });

@@ -28,8 +28,8 @@ export type ProjectFixture = TestApp & {
   ): Promise<Person>;
   /** A person without a session. */
   arriveUnknown(): Promise<Person>;
-  /** A project of the owner, which the collaborator can see. */
-  makeProject(name: string): Project;
+  /** A project of the owner or of another account, which the collaborator can see. */
+  makeProject(name: string, ownerId?: bigint): Project;
   makeSuites(project: Project, ...names: string[]): Suite[];
   /** A commit with queued builds of `suites`; the rules excluded the others. */
   makeCommit(project: Project, message: string, suites: readonly Suite[], others?: readonly Suite[]): Commit;
@@ -47,10 +47,10 @@ export async function openProjectFixture(settings: Partial<Settings> = {}): Prom
     arrive: (who: 'owner' | 'collaborator' | 'stranger' = 'owner', options = {}) =>
       signedIn.arrive(options, who),
     arriveUnknown: () => openBrowser(signedIn.browser, app.url),
-    makeProject: (name: string) =>
+    makeProject: (name: string, ownerId = people.owner.account.id) =>
       db.write(() => {
         const project = createProject(db, {
-          ownerId: people.owner.account.id,
+          ownerId,
           name,
           description: '',
           repositoryUrl: 'git@git.invalid:team/website.git',
