@@ -43,6 +43,7 @@ import { testPages } from './result/test.ts';
 import { testsTabPages } from './result/tests-tab.ts';
 import { suitePages } from './suite/suite.ts';
 import { switcherPages } from './switcher.ts';
+import { wallPages } from './wall/wall.ts';
 import { watchPages } from './watch.ts';
 
 /** The first match wins: /ui/projects/new comes before /ui/projects/:project_id. */
@@ -50,6 +51,7 @@ export const routes: readonly Route[] = [
   ...signInPages,
   ...setUpPages,
   ...activityPages,
+  ...wallPages,
   ...searchPages,
   ...switcherPages,
   ...watchPages,

@@ -7,6 +7,7 @@ import { createAccount, createSignInLink, updateAccount } from '../../src/store/
 import { createApplication } from '../../src/store/applications.ts';
 import { findVisibleProject, type Project } from '../../src/store/projects.ts';
 import { listAllSuites, type Suite } from '../../src/store/suites.ts';
+import { createWallLink } from '../../src/store/wall-links.ts';
 import { routes } from '../../src/web/pages.ts';
 import type { Person } from '../support/browser.ts';
 import { storeArtifact } from '../support/dependency-artifact.ts';
@@ -25,7 +26,7 @@ const notPages: readonly RegExp[] = [
 const redirects = ['/ui'];
 
 /** Pages that are opened without a session. */
-const forGuests = ['/ui/sign-in', '/ui/welcome', '/ui/setup'];
+const forGuests = ['/ui/wall/:wall_token', '/ui/sign-in', '/ui/welcome', '/ui/setup'];
 
 /** Needs a database without accounts, so it comes last. */
 const SETUP = '/ui/setup';
@@ -128,6 +129,7 @@ async function fill(fixture: ProjectFixture) {
       dependency_id: String(used_dependency_id),
       account: String(people.collaborator.account.id),
       topic: 'webhooks',
+      wall_token: createWallLink(db, people.owner.account.id, 'Screen in the kitchen'),
     } as Record<string, string>,
     queries: {
       '/oauth2/authorize': `?${new URLSearchParams({ client_id: application.clientId, redirect_uri: application.redirectUri, scope: 'user,commits' })}`,

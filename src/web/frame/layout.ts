@@ -39,6 +39,7 @@ const openSections: readonly Section[] = ['api', 'manual'];
 
 export async function respondView(guest: Guest, view: View): Promise<Response> {
   const headers = new Headers(pageHeaders(view.formTargets));
+  if (view.isSecretAddress) headers.set('referrer-policy', 'no-referrer');
   if (guest.flash) headers.append('set-cookie', noFlashCookie);
   const [asked, ...known] = guest.request.headers.get('assay-live')?.split(' ') ?? [];
   const text =
@@ -82,8 +83,12 @@ function renderState(view: View): Html {
 
 async function renderDocument(guest: Guest, view: View): Promise<Html> {
   const styles = await Promise.all(['base.css', ...(view.styles ?? [])].map(assetHref));
-  const scripts = await Promise.all(['assay.js', ...(view.scripts ?? [])].map(assetHref));
-  const { theme = 'system', timeZone = '' } = guest.session?.account ?? {};
+  const scripts = await Promise.all(
+    [...(view.isBare ? [] : ['assay.js']), ...(view.scripts ?? [])].map(assetHref),
+  );
+  const account = guest.session?.account;
+  const timeZone = account?.timeZone ?? '';
+  const theme = view.theme ?? account?.theme ?? 'system';
   return html`<!doctype html>
 <html lang="en"${theme === 'system' ? '' : html` data-theme="${theme}"`}${timeZone === '' ? '' : html` data-time-zone="${timeZone}"`}>
 <head>
@@ -95,17 +100,21 @@ ${styles.map(href => html`<link rel="stylesheet" href="${href}">`)}
 ${scripts.map(href => html`<script type="module" src="${href}"></script>`)}
 </head>
 <body>
-<a class="skip" href="#content">Skip to content</a>
+${view.isBare ? html`<main class="bare">${view.body}</main>` : renderFrame(guest, view)}
+</body>
+</html>
+`;
+}
+
+function renderFrame(guest: Guest, view: View): Html {
+  return html`<a class="skip" href="#content">Skip to content</a>
 ${renderTop(guest, view)}
 <main id="content" tabindex="-1">
 ${guest.flash ? html`<p class="flash done" role="status">${guest.flash}</p>` : ''}
 ${guest.caller?.standing === 'payment_required' ? paymentNotice : ''}
 ${view.body}
 </main>
-<footer class="foot"><span>Assay ${guest.services.version}</span> · <a href="/ui/client">Command line</a><span data-shortcuts hidden> · <button class="link" type="button">Keyboard shortcuts</button></span></footer>
-</body>
-</html>
-`;
+<footer class="foot"><span>Assay ${guest.services.version}</span> · <a href="/ui/client">Command line</a><span data-shortcuts hidden> · <button class="link" type="button">Keyboard shortcuts</button></span></footer>`;
 }
 
 const paymentNotice = html`<p class="flash failed" role="status">Your account requires payment. Until then you cannot use what you own, but you can still work on other people’s projects. Ask your administrator.</p>`;

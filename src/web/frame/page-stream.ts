@@ -6,11 +6,11 @@ import { type EventStream, frame, openStream, streamResponse } from '../../api/h
 import { admit, type Caller } from '../../domain/access.ts';
 import { Refusal } from '../../domain/refusal.ts';
 import { findSession } from '../../store/accounts.ts';
-import type { Html, Visit } from './visit.ts';
+import type { Guest, Html, Visit } from './visit.ts';
 
 /** Opens a stream. It ends when the session ends or the account may no longer see what it shows. */
 export function openPageStream(visit: Visit, maySee: (caller: Caller) => unknown): EventStream {
-  const { services, session, account, request, outgoing } = visit;
+  const { services, session, account } = visit;
   const isAllowed = () => {
     const holder = findSession(services.db, session.token);
     if (!holder) return false;
@@ -23,9 +23,17 @@ export function openPageStream(visit: Visit, maySee: (caller: Caller) => unknown
       throw error;
     }
   };
+  return openStreamWhile(visit, account.id, isAllowed);
+}
+
+function openStreamWhile(
+  { services, request, outgoing }: Pick<Guest, 'services' | 'request' | 'outgoing'>,
+  accountId: bigint,
+  isAllowed: () => boolean,
+): EventStream {
   const stream = openStream(outgoing, isAllowed);
   stream.onClose(
-    services.live.watch(`account:${account.id}`, () => {
+    services.live.watch(`account:${accountId}`, () => {
       if (!isAllowed()) stream.end();
     }),
   );
@@ -38,11 +46,26 @@ export function respondChanges(
   visit: Visit,
   options: { topics: readonly string[]; maySee: (caller: Caller) => unknown; payload?: () => unknown },
 ): Response {
-  const stream = openPageStream(visit, options.maySee);
-  const sendChange = () => stream.send(frame('changed', JSON.stringify(options.payload?.() ?? {})));
+  return sendChanges(visit, openPageStream(visit, options.maySee), options);
+}
+
+/** The same without a session: the stream of an account ends when `isAllowed` returns false. */
+export function respondChangesWhile(
+  guest: Guest,
+  options: { accountId: bigint; isAllowed: () => boolean; topics: readonly string[] },
+): Response {
+  return sendChanges(guest, openStreamWhile(guest, options.accountId, options.isAllowed), options);
+}
+
+function sendChanges(
+  { services, url }: Pick<Guest, 'services' | 'url'>,
+  stream: EventStream,
+  { topics, payload }: { topics: readonly string[]; payload?: () => unknown },
+): Response {
+  const sendChange = () => stream.send(frame('changed', JSON.stringify(payload?.() ?? {})));
   stream.send(frame('state', '{}'));
-  for (const topic of options.topics) stream.onClose(visit.services.live.watch(topic, sendChange));
-  if (visit.url.searchParams.get('seen') !== String(visit.services.db.generation())) sendChange();
+  for (const topic of topics) stream.onClose(services.live.watch(topic, sendChange));
+  if (url.searchParams.get('seen') !== String(services.db.generation())) sendChange();
   return streamResponse();
 }
 

@@ -10,6 +10,7 @@ import { performAs } from '../../api/router.ts';
 import type { Caller } from '../../domain/access.ts';
 import { parseId } from '../../domain/id.ts';
 import { type Errors, refusal } from '../../domain/refusal.ts';
+import type { Theme } from '../../domain/theme.ts';
 import type { Account } from '../../store/accounts.ts';
 import type { Throttle } from '../account/throttle.ts';
 import type { Session } from './session.ts';
@@ -70,6 +71,12 @@ export type View = {
   /** Files of client/ that only this page needs. */
   scripts?: readonly string[];
   styles?: readonly string[];
+  /** Shown without navigation and without the scripts that all other pages have. */
+  isBare?: boolean;
+  /** Instead of the theme of the account. */
+  theme?: Theme;
+  /** Whether the address contains a secret, which must be sent nowhere as the referrer. */
+  isSecretAddress?: boolean;
   /** Other origins that forms may redirect to. */
   formTargets?: readonly string[];
 };

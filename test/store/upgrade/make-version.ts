@@ -413,6 +413,9 @@ async function grantToken(origin: string, ca: string, owner: KeptAccount): Promi
     return code;
   };
   await approve();
+  const { text: links } = await visitor.get('/ui/wall/links');
+  const [, csrf = ''] = /name="csrf" value="([^"]+)"/.exec(links) ?? [];
+  assert.equal((await visitor.post('/ui/wall/links', { csrf, name: 'Screen in the kitchen' })).status, 200);
   const { text } = await visitor.post('/oauth2/access_token', {
     grant_type: 'authorization_code',
     code: await approve(),
