@@ -17,6 +17,8 @@ export type Run = HistoryRun & {
 
 /** How many builds are searched for those of a branch. */
 const MAX_SEARCHED = 2_000;
+/** How many builds or requests are searched for the names of branches. */
+const MAX_NAMED = 500;
 const MAX_BRANCHES = 50;
 /** How many builds of a week are enough for its median. */
 const MAX_OF_WEEK = 500;
@@ -87,7 +89,7 @@ const suiteBranches = prepared(({ sqlite }) =>
   sqlite
     .prepare<[bigint], string>(
       `SELECT request.branch FROM builds AS build CROSS JOIN build_requests AS request ON request.id = build.build_request_id
-       WHERE build.id IN (SELECT id FROM builds WHERE suite_id = ? AND local = 0 ORDER BY id DESC LIMIT ${MAX_SEARCHED})
+       WHERE build.id IN (SELECT id FROM builds WHERE suite_id = ? AND local = 0 ORDER BY id DESC LIMIT ${MAX_NAMED})
          AND request.branch <> '' AND request.pull_request IS NULL
        GROUP BY request.branch ORDER BY max(build.id) DESC LIMIT ${MAX_BRANCHES}`,
     )
@@ -111,7 +113,7 @@ const weekStatements = prepared(({ sqlite }) => {
       .prepare<[string, bigint, bigint, bigint], bigint>(
         `SELECT build.finished_at - build.started_at FROM builds AS build
          CROSS JOIN build_requests AS request ON request.id = build.build_request_id AND request.branch = ? AND request.pull_request IS NULL
-         WHERE build.id IN (SELECT build.id FROM builds AS build WHERE ${passed} ORDER BY build.id DESC LIMIT ${MAX_SEARCHED})`,
+         WHERE build.id IN (SELECT build.id FROM builds AS build WHERE ${passed} ORDER BY build.id DESC LIMIT ${MAX_OF_WEEK})`,
       )
       .pluck(),
   };
@@ -178,7 +180,7 @@ const projectBranches = prepared(({ sqlite }) =>
   sqlite
     .prepare<[bigint], string>(
       `SELECT branch FROM build_requests
-       WHERE id IN (SELECT id FROM build_requests WHERE project_id = ? AND local = 0 ORDER BY id DESC LIMIT ${MAX_SEARCHED})
+       WHERE id IN (SELECT id FROM build_requests WHERE project_id = ? AND local = 0 ORDER BY id DESC LIMIT ${MAX_NAMED})
          AND branch <> '' AND pull_request IS NULL
        GROUP BY branch ORDER BY max(id) DESC LIMIT ${MAX_BRANCHES}`,
     )
