@@ -260,7 +260,7 @@ export function classifyForgeResponse(response: Response, attempts: number): Cla
     };
   if (status === 404) {
     const error =
-      'the forge responded with 404: it has no such repository or commit, or the token may not see it';
+      'the forge responded with 404: the repository or the commit does not exist there, or the token cannot see it';
     return attempts < NOT_FOUND_RETRIES ? retry(error) : failed(error);
   }
   if (status < 400) return failed(`the forge responded with ${status}: redirects are not followed`);

@@ -135,7 +135,7 @@ function renderSessions(visit: Visit): Html {
   const { account, services, session } = visit;
   const sessions = listSessions(services.db, account.id, session.token, SESSIONS_SHOWN);
   const others = formTo(visit, `${PATH}/sessions/end-others`);
-  return html`<p class="lead">A session ends when you sign out, or 30 days after you signed in. If you do not recognise one, end it and change your password.</p>
+  return html`<p class="lead">A session ends when you sign out, or 30 days after you signed in. If you do not recognize one, end it and change your password.</p>
 ${table({
   caption: 'Sessions',
   columns: ['Browser', 'Address', 'Signed in', 'Last used', 'Actions'],

@@ -146,7 +146,7 @@ const renderEmpty = (isFiltered: boolean) =>
     ? emptyState({ title: 'Nothing matches', text: 'No build request matches these filters.' })
     : emptyState({
         title: 'No builds yet',
-        text: 'Builds of all your projects appear here: those that run, those that wait, and those that ended.',
+        text: 'Running, waiting and finished builds of all your projects appear here.',
         action: linkButton('/ui/projects', 'Projects', 'primary'),
       });
 

@@ -40,7 +40,7 @@ function rememberVisit() {
 /** A list like the server's, of the pages visited last except this one. */
 function listVisits() {
   const section = makeElement('section');
-  section.append(makeElement('h2', '', 'Visited last'));
+  section.append(makeElement('h2', '', 'Recently visited'));
   for (const { href, name, kind } of readVisits()) {
     if (href === location.pathname) continue;
     const link = makeElement('a');
@@ -149,7 +149,7 @@ function openSwitcher() {
       show([...fresh.querySelectorAll('section')], text);
       if (waiting) go(waiting.isNewTab);
     } catch {
-      if (!current.signal.aborted) show([], 'The server did not answer. Try again.');
+      if (!current.signal.aborted) show([], 'The server did not respond. Try again.');
     }
     if (request === current) waiting = undefined;
   }

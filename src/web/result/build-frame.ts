@@ -218,7 +218,7 @@ function renderLocally({ name, image, command }: Suite): Html {
 ${copyText(`assay run --local ${wordOf(name)}`, 'Copy')}
 ${
   isNamed
-    ? html`<p>Or without Assay, if your Docker has the image. Variables and dependencies of the suite are missing there.</p>
+    ? html`<p>Or without Assay, if Docker on your machine has the image. The variables and dependencies of the suite are not available there.</p>
 ${copyText(`docker run --rm -it -v "$PWD":/srv/project -w /srv/project ${wordOf(image)} sh -c ${shellQuote(command)}`, 'Copy')}`
     : html`<p>The command of the suite:</p>${copyText(command, 'Copy')}`
 }</details>`;
