@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { Page } from 'playwright-core';
 import { generateKeyPair } from '../../../src/domain/ssh-key.ts';
+import { updateAccount } from '../../../src/store/accounts.ts';
 import type { Commit } from '../../../src/store/builds.ts';
 import { listBuildsOfCommit } from '../../../src/store/builds.ts';
 import { createProject, findProject, type Project } from '../../../src/store/projects.ts';
@@ -313,5 +314,20 @@ describe('comfort', { timeout: 600_000 }, () => {
       );
       await stranger.close();
     });
+  });
+
+  it('the navigation of an administrator takes one line, and two on a phone', async () => {
+    updateAccount(fixture.db, fixture.people.collaborator.account.id, { admin: true });
+    const admin = await fixture.arrive('collaborator');
+    const tab = admin.page;
+    const height = () => tab.evaluate("document.querySelector('.top').offsetHeight");
+    await admin.go('/ui/manual');
+    assert.ok(Number(await height()) < 60, `${await height()} px at 1280 px`);
+    await tab.setViewportSize({ width: 390, height: 844 });
+    assert.ok(Number(await height()) < 90, `${await height()} px at 390 px`);
+    await tab.getByText('More', { exact: true }).click();
+    await tab.getByRole('link', { name: 'Administration' }).click();
+    await tab.waitForURL('**/ui/admin');
+    await admin.close();
   });
 });
