@@ -280,7 +280,9 @@ function noteFollowing(isOn) {
 /** The button to the end of the log counts what was printed since the reader stopped following. */
 function showNewLines() {
   const count = isFollowing ? 0 : lines.texts.length - (seenLines ?? lines.texts.length);
-  endButton.textContent = count > 0 ? `${count} new line${count === 1 ? '' : 's'}` : 'End';
+  const label = count > 0 ? `${count} new line${count === 1 ? '' : 's'}` : 'End';
+  // An unchanged label costs no layout while a long log arrives.
+  if (endButton.textContent !== label) endButton.textContent = label;
   endButton.classList.toggle('fresh', count > 0);
 }
 endButton.addEventListener('click', () => {
