@@ -16,6 +16,7 @@ import {
   updateAccount,
 } from '../../store/accounts.ts';
 import { listTokens } from '../../store/applications.ts';
+import { listWallLinks } from '../../store/wall-links.ts';
 import {
   copyText,
   countOf,
@@ -94,7 +95,7 @@ function renderPassword(visit: Visit): Html {
   const hasPassword = visit.account.passwordHash !== null;
   const change = formTo(visit, `${PATH}/password`);
   return renderForm(change, {
-    fields: html`<p class="hint">${hasPassword ? 'A new password' : 'You have no password yet. Setting one'} ends all other sessions and the access of all applications. Your API key keeps working.</p>
+    fields: html`<p class="hint">${hasPassword ? 'A new password' : 'You have no password yet. Setting one'} ends all other sessions and the access of all applications. Your API key and links to the wall screen keep working.</p>
 <input type="hidden" name="email" value="${visit.account.email}" autocomplete="username">
 ${hasPassword ? textField(change, { name: 'current_password', label: 'Current password', type: 'password', autocomplete: 'current-password', required: true }) : ''}
 ${textField(change, { name: 'password', label: 'New password', type: 'password', autocomplete: 'new-password', hint: `At least ${PASSWORD_LENGTH.least} characters.`, required: true, minLength: PASSWORD_LENGTH.least })}`,
@@ -190,10 +191,11 @@ function createApiKey(visit: Visit): View {
 function renderAccess(visit: Visit): Html {
   const tokens = listTokens(visit.services.db, visit.account.id);
   const names = [...new Map(tokens.map(({ application }) => [application.id, application.name])).values()];
+  const links = listWallLinks(visit.services.db, visit.account.id).length;
   return html`<p>${
     names.length === 0
       ? 'No application has access to your account.'
       : html`${names.length === 1 ? 'One application has' : `${names.length} applications have`} access to your account: ${new Intl.ListFormat('en').format(names)}.`
-  }</p>
-<div class="buttons">${linkButton('/ui/applications', 'Manage applications')}</div>`;
+  } ${links === 0 ? 'No link' : countOf(links, 'link')} ${links > 1 ? 'show' : 'shows'} your wall screen without a sign-in.</p>
+<div class="buttons">${linkButton('/ui/applications', 'Manage applications')} ${linkButton('/ui/wall/links', 'Manage links')}</div>`;
 }

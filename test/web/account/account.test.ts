@@ -4,6 +4,7 @@ import { after, before, describe, it } from 'node:test';
 import { hashPassword } from '../../../src/domain/secret.ts';
 import { createSession, findAccount, listSessions, setPassword } from '../../../src/store/accounts.ts';
 import { createApplication } from '../../../src/store/applications.ts';
+import { createWallLink } from '../../../src/store/wall-links.ts';
 import { browserName } from '../../../src/web/account/browser-name.ts';
 import { openWire, SESSION_COOKIE, type Visitor, visitorFor, type Wire } from '../../attacks/wire.ts';
 import { bootApp, type Person, type TestApp } from '../../support/app.ts';
@@ -228,7 +229,7 @@ describe('requests to the account page', { timeout: 600_000 }, () => {
       assert.equal(browserName(userAgent), name, userAgent);
   });
 
-  it('names the applications that have access', async () => {
+  it('names the applications that have access, and counts the links to the wall screen', async () => {
     const { guest, admin } = app.people;
     const mine = visitorFor(app, guest);
     assert.match((await show(mine)).text, /No application has access/);
@@ -240,6 +241,9 @@ describe('requests to the account page', { timeout: 600_000 }, () => {
     });
     app.token(guest, 'user');
     app.token(guest, 'projects');
-    assert.match((await show(mine)).text, /One application has access to your account: Tests\./);
+    createWallLink(app.db, guest.account.id, 'Kitchen');
+    const { text } = await show(mine);
+    assert.match(text, /One application has access to your account: Tests\./);
+    assert.match(text, /1 link shows your wall screen/);
   });
 });
