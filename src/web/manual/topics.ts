@@ -22,6 +22,7 @@ export const topicGroups: readonly { title: string; names: readonly string[] }[]
       'tests',
       'changes',
       'search',
+      'activity',
     ],
   },
   { title: 'Integrate', names: ['api', 'webhooks', 'statuses', 'firehose', 'oauth'] },
