@@ -3,7 +3,7 @@
 
 import { html } from 'hono/html';
 import { type FoundNames, findByName } from '../store/quick-search.ts';
-import { pageHead, relativeTime } from './frame/components.ts';
+import { linkedTime, pageHead } from './frame/components.ts';
 import { pageHeaders } from './frame/headers.ts';
 import { page, type Route } from './frame/route.ts';
 import { stateMark } from './frame/state.ts';
@@ -50,7 +50,7 @@ function renderFound(found: FoundNames, now: number): Html {
         renderLink(
           `/ui/projects/${projectId}/builds/${id}`,
           suiteName,
-          html`${projectNames.get(projectId) ?? ''} <code>${commitRef.slice(0, 10)}</code> ${relativeTime(createdAt, now)} ${stateMark(state)}`,
+          html`${projectNames.get(projectId) ?? ''} <code>${commitRef.slice(0, 10)}</code> ${linkedTime(createdAt, now)} ${stateMark(state)}`,
         ),
       ),
     ],
