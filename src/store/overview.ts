@@ -12,7 +12,8 @@ import type { Build } from './transition.ts';
 /** A commit without its lists, which may be long. */
 export type CommitHead = Omit<Commit, 'files' | 'branches' | 'tags'>;
 
-const { files: _files, branches: _branches, tags: _tags, ...headFields } = getTableColumns(commits);
+const { files: _files, branches: _branches, tags: _tags, ...fields } = getTableColumns(commits);
+export const headFields = fields;
 
 export function listCommitHeads(db: Db, projectId: bigint, page: Page): CommitHead[] {
   return db.orm

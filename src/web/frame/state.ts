@@ -84,10 +84,10 @@ export function stateBadge(state: string, note = ''): Html {
   return html`<span class="state ${tone}">${stateIcon(tone)}<span>${stateLabel(state)}${note && ` ${note}`}</span></span>`;
 }
 
-/** The shape alone, for narrow places. The label is there for screen readers and on hover. */
-export function stateMark(state: string): Html {
+/** The shape alone, for narrow places. The label is there for screen readers, and `title` on hover. */
+export function stateMark(state: string, title = stateLabel(state)): Html {
   const tone = toneOf(state);
-  return html`<span class="state ${tone}" title="${stateLabel(state)}">${stateIcon(tone)}<span class="sr">${stateLabel(state)}</span></span>`;
+  return html`<span class="state ${tone}" title="${title}">${stateIcon(tone)}<span class="sr">${stateLabel(state)}</span></span>`;
 }
 
 function stateIcon(tone: Tone): Html {

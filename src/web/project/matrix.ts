@@ -1,114 +1,269 @@
-// The matrix of a project's commits and suites: the state and duration of the newest build of each pair.
+// The matrix of a project's commits and suites: the state of the newest build of each pair, with filters and pages.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
-import { isFinishedBuild } from '../../domain/build.ts';
+import { type BuildState, type CommitState, isFinishedBuild, isRerunCandidate } from '../../domain/build.ts';
 import { parseId } from '../../domain/id.ts';
-import { type BuildHead, type CommitHead, listCommitHeads, listLatestBuilds } from '../../store/overview.ts';
+import {
+  type CommitFilter,
+  type CommitPage,
+  type CommitRow,
+  findCommitPage,
+  listRecentBranches,
+} from '../../store/commit-pages.ts';
+import { type BuildHead, listLatestBuilds } from '../../store/overview.ts';
 import { listSuiteNames } from '../../store/suites.ts';
-import { emptyState, formatDuration, olderLink, relativeTime } from '../frame/components.ts';
-import { stateBadge, stateMark } from '../frame/state.ts';
+import { emptyState, formatCount, formatDuration, linkButton, relativeTime } from '../frame/components.ts';
+import { stateBadge, stateLabel, stateMark } from '../frame/state.ts';
 import type { Html } from '../frame/visit.ts';
 import { type ProjectVisit, projectPath, shortRef, subjectOf } from './frame.ts';
 
 const COMMITS_PER_PAGE = 25;
-const COLUMNS_SHOWN = 60;
+/** Cells of more suites than this show icons only. */
+const SUITES_WITH_DURATIONS = 5;
+/** More suites than this do not fit next to each other: some of them get a column, the others are counted. */
+const SUITES_FITTING = 20;
+const SUITES_CHOSEN = 16;
+/** Even if all are requested. */
+const SUITES_AT_MOST = 200;
 /** On a narrow screen, more passed builds than this are counted instead of listed, so that failures stand out. */
 const PASSED_LISTED = 8;
+/** How many letters fit into the head of a column with icons. */
+const NAME_LENGTH = 19;
+const FILTER_LENGTH = 200;
 
-type Column = { id: bigint; name: string };
+type Column = { id: bigint; name: string; isDeleted: boolean };
 type BuildsOfCommit = ReadonlyMap<bigint, BuildHead>;
+type Filter = CommitFilter & { state: string };
 
+/** The states that a filter offers. */
+const filterStates: Record<string, [label: string, states: CommitState[]]> = {
+  failed: ['Failed or errored', ['failed', 'errored']],
+  unfinished: ['Running or waiting', ['building', 'waiting_for_builds']],
+  passed: ['Passed', ['passed']],
+  canceled: ['Canceled', ['canceled']],
+  skipped: ['Skipped', ['skipped']],
+};
+
+function readFilter({ searchParams }: URL): Filter {
+  const text = (name: string) => (searchParams.get(name) ?? '').trim().slice(0, FILTER_LENGTH);
+  const state = text('state');
+  const states = Object.hasOwn(filterStates, state) ? (filterStates[state]?.[1] ?? []) : [];
+  return { text: text('q'), branch: text('branch'), author: text('author'), state, states };
+}
+
+/** The matrix with its filters. `visit.url` has the filters and the page. */
 export async function renderCommits(visit: ProjectVisit): Promise<Html> {
   const { db } = visit.services;
   const { project } = visit.found;
-  const before = parseId(visit.url.searchParams.get('before') ?? '');
-  const rows = listCommitHeads(db, project.id, { limit: COMMITS_PER_PAGE, before });
-  const commits = rows.slice(0, COMMITS_PER_PAGE);
-  if (commits.length === 0)
-    return emptyState({
+  const { searchParams } = visit.url;
+  const filter = readFilter(visit.url);
+  const isFiltered = [filter.text, filter.branch, filter.author].some(Boolean) || filter.states.length > 0;
+  const [before, after] = ['before', 'after'].map(name => parseId(searchParams.get(name) ?? ''));
+  const page = await findCommitPage(db, project.id, filter, { before, after }, COMMITS_PER_PAGE);
+  if (page.rows.length === 0 && !isFiltered && before === undefined)
+    return html`<h2 id="commits-head">Commits</h2>${emptyState({
       title: 'No commits yet',
       text: 'Start a build of a branch, a tag or a commit. The commit appears here with the result of each suite.',
-    });
-  const builds = new Map<bigint, BuildsOfCommit>();
+    })}`;
+  return html`<div class="section-head"><h2 id="commits-head">Commits</h2>${renderFilter(visit, filter, isFiltered)}</div>
+${page.rows.length === 0 ? renderNone(visit, page) : await renderMatrix(visit, page.rows)}
+${renderPager(visit.url, page, before !== undefined || after !== undefined)}`;
+}
+
+function renderFilter(visit: ProjectVisit, filter: Filter, isFiltered: boolean): Html {
+  const branches = listRecentBranches(visit.services.db, visit.found.project.id);
+  return html`<form class="commit-filter" method="get" action="${projectPath(visit)}" role="search" aria-label="Commits">
+<label class="sr" for="filter-text">Message or hash</label><input id="filter-text" name="q" type="search" value="${filter.text}" placeholder="Message or hash" autocomplete="off" aria-keyshortcuts="/">
+<label class="sr" for="filter-branch">Branch</label><input id="filter-branch" name="branch" value="${filter.branch}" placeholder="Branch" list="filter-branches" autocomplete="off" autocapitalize="off" spellcheck="false"><datalist id="filter-branches">${branches.map(branch => html`<option value="${branch}"></option>`)}</datalist>
+<label class="sr" for="filter-author">Author</label><input id="filter-author" name="author" value="${filter.author}" placeholder="Author" autocomplete="off">
+<label class="sr" for="filter-state">State</label><select id="filter-state" name="state"><option value="">Any state</option>${Object.entries(
+    filterStates,
+  ).map(
+    ([state, [label]]) =>
+      html`<option value="${state}"${state === filter.state ? html` selected` : ''}>${label}</option>`,
+  )}</select>
+<button class="button plain" type="submit">Filter</button>${isFiltered ? html`<a class="button plain" href="${projectPath(visit)}">Clear</a>` : ''}
+</form>`;
+}
+
+function renderNone(visit: ProjectVisit, { isPartial }: CommitPage): Html {
+  if (isPartial)
+    return html`<p class="quiet">None of the commits that were searched matches. Go on with older ones.</p>`;
+  return emptyState({
+    title: 'No matching commits',
+    text: 'No commit matches the filter.',
+    action: linkButton(projectPath(visit), 'Show all commits'),
+  });
+}
+
+/** Links to other pages, which keep the filter. */
+function renderPager(url: URL, { newer, older, isPartial }: CommitPage, isLater: boolean): Html | string {
+  const link = (label: string, name: string, position: bigint | undefined) => {
+    const query = new URLSearchParams(url.search);
+    for (const one of ['before', 'after']) query.delete(one);
+    if (position !== undefined) query.set(name, position.toString());
+    return linkButton(query.size === 0 ? url.pathname : `${url.pathname}?${query}`, label);
+  };
+  const links = [
+    ...(isLater ? [link('Newest commits', '', undefined)] : []),
+    ...(newer === undefined ? [] : [link('Newer commits', 'after', newer)]),
+    ...(older === undefined
+      ? []
+      : [link(isPartial ? 'Search older commits' : 'Older commits', 'before', older)]),
+  ];
+  return links.length === 0 ? '' : html`<nav class="row older" aria-label="Pages of commits">${links}</nav>`;
+}
+
+async function renderMatrix(visit: ProjectVisit, commits: readonly CommitRow[]): Promise<Html> {
+  const { db } = visit.services;
+  const builds: BuildsOfCommit[] = [];
   for (const { id } of commits) {
     const found = listLatestBuilds(db, id);
-    builds.set(id, found);
-    // A commit with a thousand suites takes a while: let other requests run in between.
-    if (found.size > COLUMNS_SHOWN) await nextTurn();
+    builds.push(found);
+    // Commits with many suites take a while: let other requests run in between.
+    if (found.size > SUITES_FITTING) await nextTurn();
   }
-  const all = columnsOf(listSuiteNames(db, project.id), [...builds.values()]);
-  const columns = all.length > COLUMNS_SHOWN ? selectColumns(all, [...builds.values()]) : all;
+  const all = orderColumns(columnsOf(listSuiteNames(db, visit.found.project.id), builds), builds);
+  const isAll = visit.url.searchParams.get('suites') === 'all';
+  const columns = all.slice(
+    0,
+    isAll ? SUITES_AT_MOST : all.length > SUITES_FITTING ? SUITES_CHOSEN : undefined,
+  );
   const isTruncated = columns.length < all.length;
-  const next = rows.length > COMMITS_PER_PAGE ? commits.at(-1)?.id : undefined;
-  return html`${isTruncated ? html`<p class="quiet">Showing ${columns.length} of ${all.length} suites. Those that did not pass come first. The page of a commit lists all of its builds.</p>` : ''}<div class="matrix-frame"><table class="matrix" role="table"><caption class="sr">Commits and their suites</caption>
-<thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">Commit</th><th role="columnheader" scope="col">State</th>${columns.map(
-    ({ name }) =>
-      html`<th role="columnheader" scope="col" class="suite-name"><span title="${name}">${name}</span></th>`,
-  )}${isTruncated ? html`<th role="columnheader" scope="col">Others</th>` : ''}</tr></thead>
-<tbody role="rowgroup">${commits.map(commit => renderRow(visit, commit, columns, builds.get(commit.id), isTruncated))}</tbody></table></div>
-${olderLink(visit.url, next, 'Older commits')}`;
+  const look = columns.length > SUITES_WITH_DURATIONS ? ' icons' : '';
+  return html`${isTruncated ? renderTruncation(visit.url, columns.length, all.length) : ''}<div class="matrix-frame" tabindex="-1"><table class="matrix${look}" role="table"><caption class="sr">Commits and their suites</caption>
+<thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">Commit</th><th role="columnheader" scope="col">State</th>${columns.map(column => renderColumnHead(visit, column, look !== ''))}${
+    isTruncated ? html`<th role="columnheader" scope="col">Other suites</th>` : ''
+  }</tr></thead>
+<tbody role="rowgroup">${commits.map((commit, at) => renderRow(visit, commit, columns, builds[at] ?? new Map(), isTruncated))}</tbody></table></div>
+${look === '' ? '' : renderLegend(builds)}`;
+}
+
+function renderTruncation(url: URL, shown: number, all: number): Html {
+  const query = new URLSearchParams(url.search);
+  query.set('suites', 'all');
+  const more = shown < SUITES_AT_MOST ? html` <a href="${url.pathname}?${query}">Show all suites</a>` : '';
+  return html`<p class="quiet">Showing ${shown} of ${formatCount(all)} suites. Those that fail come first, the others are counted.${more}</p>`;
 }
 
 /** The current suites, oldest first, then deleted ones that have builds here. */
-function columnsOf(suites: readonly Column[], builds: readonly BuildsOfCommit[]): Column[] {
-  const columns = new Map(suites.map(suite => [suite.id, suite.name]));
+function columnsOf(
+  suites: readonly { id: bigint; name: string }[],
+  builds: readonly BuildsOfCommit[],
+): Column[] {
+  const columns = new Map(suites.map(suite => [suite.id, { ...suite, isDeleted: false }]));
   for (const bySuite of builds)
-    for (const { suiteId, suiteName } of bySuite.values())
-      if (!columns.has(suiteId)) columns.set(suiteId, suiteName);
-  return [...columns].map(([id, name]) => ({ id, name }));
+    for (const { suiteId: id, suiteName: name } of bySuite.values())
+      if (!columns.has(id)) columns.set(id, { id, name, isDeleted: true });
+  return [...columns.values()];
 }
 
-/** Suites that did not pass come first, those of the newest commit before those of older ones; then the others. */
-function selectColumns(columns: readonly Column[], builds: readonly BuildsOfCommit[]): Column[] {
-  const chosen = new Set<bigint>();
-  for (const bySuite of builds)
-    for (const build of bySuite.values())
-      if (!isPassed(build) && chosen.size < COLUMNS_SHOWN) chosen.add(build.suiteId);
-  for (const { id } of columns) if (chosen.size < COLUMNS_SHOWN) chosen.add(id);
-  const byId = new Map(columns.map(column => [column.id, column]));
-  return [...chosen].flatMap(id => byId.get(id) ?? []);
+/**
+ * Suites that fail now come first. If not all fit, those that failed before follow, the latest first, so that as many
+ * rows as possible show what failed in them; then those that run.
+ */
+function orderColumns(columns: readonly Column[], builds: readonly BuildsOfCommit[]): Column[] {
+  const isChoice = columns.length > SUITES_FITTING;
+  const rankOf = ({ id }: Column): number => {
+    const ofSuite = builds.map(bySuite => bySuite.get(id));
+    if (isBad(ofSuite.find(isFinished))) return -1;
+    const failed = isChoice ? ofSuite.findIndex(isBad) : -1;
+    if (failed >= 0) return failed;
+    return isChoice && ofSuite.some(build => build?.buildState === 'running')
+      ? builds.length
+      : Number.MAX_VALUE;
+  };
+  return columns
+    .map(column => ({ column, rank: rankOf(column) }))
+    .sort((a, b) => a.rank - b.rank)
+    .map(({ column }) => column);
 }
+
+const isFinished = (build: BuildHead | undefined) => build !== undefined && isFinishedBuild(build.buildState);
+const isBad = (build: BuildHead | undefined) => build !== undefined && isRerunCandidate(build.buildState);
+const isPassed = ({ buildState }: BuildHead) => buildState === 'passed';
+
+function renderColumnHead(visit: ProjectVisit, { id, name, isDeleted }: Column, isTurned: boolean): Html {
+  const short = isTurned ? abbreviate(name) : name;
+  const label =
+    short === name ? name : html`<span aria-hidden="true">${short}</span><span class="sr">${name}</span>`;
+  return html`<th role="columnheader" scope="col" class="suite-name">${
+    isDeleted
+      ? html`<span title="${name}">${label}</span>`
+      : html`<a href="${projectPath(visit, `/suites/${id}`)}" title="${name}">${label}</a>`
+  }</th>`;
+}
+
+/** Names often differ at their end, such as “Browser tests, part 12”. */
+function abbreviate(name: string): string {
+  const letters = [...name];
+  if (letters.length <= NAME_LENGTH) return name;
+  return `${letters
+    .slice(0, NAME_LENGTH - 9)
+    .join('')
+    .trimEnd()}…${letters.slice(-8).join('').trimStart()}`;
+}
+
+function renderLegend(builds: readonly BuildsOfCommit[]): Html {
+  const states = new Set(
+    builds.flatMap(bySuite => [...bySuite.values()].map(({ buildState }) => buildState)),
+  );
+  return html`<p class="legend">${inOrder(states).map(state => stateBadge(state))}<span class="quiet"><span aria-hidden="true">·</span> Did not run</span></p>`;
+}
+
+/** Worst first, as legends and counts list them. */
+const order: readonly BuildState[] = [
+  'failed',
+  'errored',
+  'timed_out',
+  'running',
+  'enqueued',
+  'canceled',
+  'passed',
+];
+const inOrder = (states: ReadonlySet<BuildState>) => order.filter(state => states.has(state));
 
 function renderRow(
   visit: ProjectVisit,
-  commit: CommitHead,
+  commit: CommitRow,
   columns: readonly Column[],
-  builds: BuildsOfCommit | undefined,
+  builds: BuildsOfCommit,
   isTruncated: boolean,
 ): Html {
   const { db } = visit.services;
   const href = projectPath(visit, `/commits/${commit.id}`);
-  const passed = [...(builds?.values() ?? [])].filter(isPassed).length;
+  const passed = [...builds.values()].filter(isPassed).length;
   const isCounted = passed > PASSED_LISTED;
   return html`<tr role="row" id="commit-${commit.id}" data-live><th role="rowheader" scope="row"><a class="subject" href="${href}">${subjectOf(commit)}</a>
-<div class="second">${shortRef(commit)} ${commit.authorName}, ${relativeTime(Date.parse(commit.committedDate), db.now())}</div></th>
+<div class="second">${shortRef(commit)} ${commit.branch === '' ? '' : html`<span class="tag branch" title="${commit.branch}">${commit.branch}</span> `}${commit.authorName}, ${relativeTime(Date.parse(commit.committedDate), db.now())}</div></th>
 <td role="cell" class="whole">${stateBadge(commit.buildState)}</td>
-${columns.map(column => renderCell(visit, column, builds?.get(column.id), isCounted))}${
+${columns.map(column => renderCell(visit, column, builds.get(column.id), isCounted))}${
   isTruncated ? renderOthers(href, columns, builds, isCounted) : ''
 }${isCounted ? html`<td role="cell" class="cell passed"><a href="${href}">${passed} passed</a></td>` : ''}</tr>`;
 }
 
-/** The results of the suites without a column. */
+/** The results of the suites without a column, the worst first. */
 function renderOthers(
   href: string,
   columns: readonly Column[],
-  builds: BuildsOfCommit | undefined,
+  builds: BuildsOfCommit,
   isCounted: boolean,
 ): Html {
   const shown = new Set(columns.map(({ id }) => id));
-  const others = [...(builds?.values() ?? [])].filter(({ suiteId }) => !shown.has(suiteId));
-  if (others.length === 0)
+  const counts = new Map<BuildState, number>();
+  for (const { suiteId, buildState } of builds.values())
+    if (!shown.has(suiteId)) counts.set(buildState, (counts.get(buildState) ?? 0) + 1);
+  const [worst, ...more] = inOrder(new Set(counts.keys()));
+  if (worst === undefined)
     return html`<td role="cell" class="cell none"><span aria-hidden="true">·</span><span class="sr">did not run</span></td>`;
-  const passed = others.filter(isPassed).length;
-  const counts = [
-    ...(passed > 0 ? [`${passed} passed`] : []),
-    ...(passed < others.length ? [`${others.length - passed} did not pass`] : []),
-  ];
-  return html`<td role="cell" class="cell others${isCounted && passed === others.length ? ' calm' : ''}"><a href="${href}">${counts.join(', ')}</a></td>`;
+  const words = [worst, ...more].map(
+    (state, at) =>
+      html`${at > 0 ? ', ' : ''}<span>${counts.get(state)} ${stateLabel(state).toLowerCase()}</span>`,
+  );
+  const isCalm = isCounted && worst === 'passed';
+  return html`<td role="cell" class="cell others${isCalm ? ' calm' : ''}"><a href="${href}"><span aria-hidden="true">${stateMark(worst)}</span><span class="counts">${words}</span></a></td>`;
 }
-
-const isPassed = ({ buildState }: BuildHead) => buildState === 'passed';
 
 function renderCell(
   visit: ProjectVisit,
@@ -119,7 +274,8 @@ function renderCell(
   if (!build)
     return html`<td role="cell" class="cell none" title="${name} did not run"><span aria-hidden="true">·</span><span class="sr">did not run</span></td>`;
   const took = durationOf(build);
-  return html`<td role="cell" class="cell${isCounted && isPassed(build) ? ' calm' : ''}"><a href="${projectPath(visit, `/builds/${build.id}`)}"><span class="cell-name">${name}</span> ${stateMark(build.buildState)} <span class="number">${took}</span></a></td>`;
+  const title = `${name}: ${stateLabel(build.buildState)}${took && `, ${took}`}`;
+  return html`<td role="cell" class="cell${isCounted && isPassed(build) ? ' calm' : ''}"><a href="${projectPath(visit, `/builds/${build.id}`)}"><span class="cell-name">${name}</span> ${stateMark(build.buildState, title)} <span class="number">${took}</span></a></td>`;
 }
 
 /** How long a finished build ran; empty if it never started or has not ended. */

@@ -65,8 +65,7 @@ async function showProject(visit: ProjectVisit): Promise<View> {
 <div id="steps" data-live>${renderSteps(visit)}</div>
 <div class="overview">
 <section class="start panel" aria-labelledby="start-build"><h2 id="start-build">Start a build</h2>${renderStart(visit)}${renderTriggerHint(visit)}</section>
-<section class="commits" id="commits" data-live aria-labelledby="commits-head"><h2 id="commits-head">Commits</h2>${await renderCommits(visit)}</section>
-<section class="trends" id="trends" data-live aria-labelledby="trends-head">${await renderHistory(visit)}</section>
+<section class="commits" id="commits" data-live aria-labelledby="commits-head">${await renderCommits(visit)}</section>
 <section class="requests" id="requests" data-live aria-labelledby="requests-head"><h2 id="requests-head">Build requests</h2>
 ${
   items.length === 0
@@ -76,6 +75,7 @@ ${
 ${next === undefined ? '' : html`<p><a href="${projectPath(visit, '/build_requests')}">All build requests</a></p>`}
 ${localRuns.items.length === 0 ? '' : renderLocalRuns(visit, localRuns)}
 </section>
+<section class="trends" id="trends" data-live aria-labelledby="trends-head">${await renderHistory(visit)}</section>
 </div>`,
   });
 }

@@ -18,7 +18,7 @@ import { moveBuild, moveRequest } from '../../../src/store/transition.ts';
 import { bootApp, commitFields, type TestApp } from '../../support/app.ts';
 
 const SUITES = 250;
-const COLUMNS = 60;
+const COLUMNS = 16;
 const FAILED = 'Suite 217 fails';
 const nameOf = (at: number) => (at === 217 ? FAILED : `Suite ${at}`);
 
@@ -85,7 +85,7 @@ test('the project page has columns for some suites, including all that did not p
   assert.equal(countOf(text, /class="suite-name"/g), COLUMNS);
   assert.match(text, new RegExp(`Showing ${COLUMNS} of ${SUITES} suites`));
   assert.ok(text.includes(FAILED));
-  assert.match(text, new RegExp(`>${SUITES - COLUMNS} passed</a>`), 'the others are counted');
+  assert.match(text, new RegExp(`>${SUITES - COLUMNS} passed</span>`), 'the others are counted');
 });
 
 test('the page of suites is paged, with each suite once', async () => {

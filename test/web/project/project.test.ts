@@ -150,9 +150,10 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     await person.go(`/ui/projects/${project.id}`);
     const names = await page.locator('.suite-name').allInnerTexts();
     assert.deepEqual(names.slice(0, 3), ['Part 69', 'Part 70', 'Part 1']);
+    assert.equal(names.length, 16);
     const row = page.getByRole('row', { name: /Change/ });
     assert.ok(((await row.boundingBox())?.height ?? 0) < 100, 'no word is broken into letters');
-    assert.equal(await row.locator('.cell.others').textContent(), '10 passed');
+    assert.equal(await row.locator('.counts').textContent(), '54 passed');
     await page.setViewportSize({ width: 390, height: 844 });
     assert.deepEqual(await row.locator('.cell a:visible').allInnerTexts().then(squeezed), [
       'Part 69 Errored 35 min 15 s',
@@ -160,9 +161,101 @@ describe('the page of a project', { timeout: 600_000 }, () => {
       '68 passed',
     ]);
     await page.setViewportSize({ width: 1280, height: 800 });
+    await page.getByRole('link', { name: 'Show all suites' }).click();
+    await page.waitForURL(/suites=all/);
+    assert.equal(await page.locator('.suite-name').count(), 70);
     await person.go(`/ui/projects/${project.id}/commits/${commit.id}`);
     const button = await page.getByRole('button', { name: 'Rerun', exact: true }).first().boundingBox();
     assert.ok((button?.height ?? 0) < 40, 'the word of a button is not broken');
+    await person.close();
+  });
+
+  it('shows twelve suites without scrolling, and in each failed row what failed', async () => {
+    const project = fixture.makeProject('Dozen');
+    const suites = fixture.makeSuites(
+      project,
+      ...Array.from({ length: 12 }, (_, at) => `Integration tests, part ${at + 1}`),
+    );
+    const passed = suites.map(() => 'pass' as const);
+    fixture.end(fixture.makeCommit(project, 'Break the last one', suites), ...passed.slice(1), 'fail');
+    fixture.end(fixture.makeCommit(project, 'Break the fifth', suites), ...passed.with(4, 'error' as never));
+    const person = await fixture.arrive();
+    const { page } = person;
+    await person.go(`/ui/projects/${project.id}`);
+    const [wide, visible] = (await page
+      .locator('.matrix-frame')
+      .evaluate(({ scrollWidth, clientWidth }) => [scrollWidth, clientWidth])) as [number, number];
+    assert.ok(wide <= visible, `${wide} px in ${visible} px`);
+    assert.ok(visible > 1200, 'the matrix has the width of the window');
+    const heads = await page
+      .locator('.suite-name a')
+      .evaluateAll(all => all.map(one => one.getAttribute('title')));
+    assert.deepEqual(
+      heads.slice(0, 3),
+      [5, 1, 2].map(at => `Integration tests, part ${at}`),
+      'what fails is first',
+    );
+    for (const [subject, cell] of [
+      ['Break the fifth', 'Integration tests, part 5 Errored 2 min 11 s'],
+      ['Break the last one', 'Integration tests, part 12 Failed 5 min 48 s'],
+    ] as const) {
+      const row = page.getByRole('row', { name: new RegExp(subject) });
+      const link = row.getByRole('link', { name: cell, exact: true });
+      assert.ok(await link.isVisible());
+      assert.ok(((await link.boundingBox())?.width ?? 0) < 40, 'a cell is an icon');
+      assert.match(
+        (await link.locator('[title]').getAttribute('title')) ?? '',
+        /^Integration tests, part \d+: (Failed|Errored), /,
+      );
+      assert.equal(await row.locator('.branch').textContent(), 'main');
+    }
+    assert.match(
+      (await page.locator('.legend').textContent()) ?? '',
+      /Failed.*Errored.*Passed.*Did not run/s,
+    );
+    await person.inspect('project-twelve');
+    await person.close();
+  });
+
+  it('filters commits by branch, author, state and text, with newer and older pages, without scripts', async () => {
+    const project = fixture.makeProject('Filtered');
+    const suites = fixture.makeSuites(project, 'Unit tests');
+    for (let n = 1; n <= 60; n += 1)
+      fixture.end(fixture.makeCommit(project, `Change ${n}`, suites), n % 2 === 0 ? 'fail' : 'pass');
+    const person = await fixture.arrive('owner', { scripts: false });
+    const { page } = person;
+    const shown = async () =>
+      (await page.locator('.matrix .subject').allInnerTexts()).map(one => Number(one.split(' ')[1]));
+    const range = (from: number, to: number) =>
+      Array.from({ length: (from - to) / 2 + 1 }, (_, at) => from - 2 * at);
+    await person.go(`/ui/projects/${project.id}`);
+    await page.getByLabel('Branch', { exact: true }).fill('main');
+    await page.getByLabel('Author').fill('ADA@');
+    await page.getByLabel('State').selectOption('Failed or errored');
+    await page.getByRole('button', { name: 'Filter' }).click();
+    assert.deepEqual(await shown(), range(60, 12));
+    await page.getByRole('link', { name: 'Older commits' }).click();
+    assert.deepEqual(await shown(), range(10, 2));
+    assert.equal(await page.getByRole('link', { name: 'Older commits' }).count(), 0);
+    assert.equal(await page.getByLabel('Branch', { exact: true }).inputValue(), 'main');
+    await page.getByRole('link', { name: 'Newer commits' }).click();
+    assert.deepEqual(await shown(), range(60, 12));
+    await page.getByRole('link', { name: 'Clear' }).click();
+    await page.getByRole('link', { name: 'Older commits' }).click();
+    await page.getByRole('link', { name: 'Older commits' }).click();
+    assert.deepEqual(await shown(), [10, 9, 8, 7, 6, 5, 4, 3, 2, 1]);
+    await page.getByRole('link', { name: 'Newer commits' }).click();
+    assert.deepEqual((await shown()).slice(0, 2), [35, 34]);
+    await page.getByRole('link', { name: 'Newest commits' }).click();
+    assert.equal((await shown())[0], 60);
+    await page.getByLabel('Message or hash').fill('change 1');
+    await page.getByRole('button', { name: 'Filter' }).click();
+    assert.deepEqual(await shown(), [19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 1]);
+    await page.getByLabel('Message or hash').fill('100% of_it');
+    await page.getByRole('button', { name: 'Filter' }).click();
+    await page.getByText('No commit matches the filter.').waitFor();
+    await page.getByRole('link', { name: 'Show all commits' }).click();
+    assert.equal((await shown())[0], 60);
     await person.close();
   });
 
