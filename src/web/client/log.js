@@ -210,8 +210,12 @@ function showNextRun() {
 
 let lastHead = '';
 let announced = document.querySelector('[data-announce]')?.textContent ?? '';
+/** Without the tokens of forms, which differ in each response. @param {Element} part */
+function contentOf(part) {
+  return part.outerHTML.replaceAll(/(name="csrf" value=")[^"]*/g, '$1');
+}
 /** The parts of the page as the server sent them, by their ids. */
-const shownParts = new Map(listElements(document, '[data-live]').map(part => [part.id, part.outerHTML]));
+const shownParts = new Map(listElements(document, '[data-live]').map(part => [part.id, contentOf(part)]));
 let isRefreshing = false;
 let isStale = false;
 
@@ -248,8 +252,8 @@ function showHead(text) {
   for (const part of listElements(document, '[data-live]')) {
     const next = fresh.getElementById(part.id);
     // A part that is the same keeps what someone entered there, such as a chosen file.
-    if (!next || next.outerHTML === shownParts.get(part.id)) continue;
-    shownParts.set(part.id, next.outerHTML);
+    if (!next || contentOf(next) === shownParts.get(part.id)) continue;
+    shownParts.set(part.id, contentOf(next));
     const focused = part.contains(document.activeElement) ? document.activeElement?.textContent : undefined;
     for (const open of part.querySelectorAll('details[open][id]'))
       next.querySelector(`#${CSS.escape(open.id)}`)?.setAttribute('open', '');
