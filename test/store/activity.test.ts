@@ -13,6 +13,7 @@ import { deleteProject } from '../../src/store/cleanup/purge.ts';
 import { listVisibleIds, PROJECTS_RANKED, rankProjects } from '../../src/store/project-ranking.ts';
 import { createCollaborator, type Project } from '../../src/store/projects.ts';
 import { moveBuild, moveRequest } from '../../src/store/transition.ts';
+import { describeWall } from '../../src/store/wall.ts';
 import { addAccount, addBuilds, addProject, addSnapshot, addSuite, openFixture } from './fixture.ts';
 
 const everything: ActivityFilter = {
@@ -210,7 +211,12 @@ describe('Activity', () => {
         texts.add(text);
         return prepareOther.call(other.db.sqlite, text);
       }) as typeof prepare;
-      const viewer = { accountId: 1n, standing: 'active' as const };
+      const failing = addProject(other.db);
+      const { builds } = addBuilds(other.db, failing, [addSuite(other.db, failing.id).id]);
+      moveBuild(other.db, builds[0] as bigint, 'start');
+      moveBuild(other.db, builds[0] as bigint, 'fail');
+      texts.clear();
+      const viewer = viewerOf({ id: failing.ownerId });
       for (const filter of [everything, { ...everything, branch: 'main' }]) {
         const scope = scopeOf(other.db, viewer, filter);
         for (const direction of ['older', 'newer'] as const) {
@@ -220,7 +226,8 @@ describe('Activity', () => {
         listUnfinished(other.db, scope);
         listUnfinished(other.db, { ...scope, ids: undefined });
       }
-      await rankProjects(other.db, viewer);
+      const wall = await describeWall(other.db, viewer);
+      assert.equal(wall.large[0]?.broken?.request.projectId, failing.id);
       describeRequests(other.db, [1n]);
       findWaitingBuild(other.db, 1n);
     } finally {
@@ -230,7 +237,7 @@ describe('Activity', () => {
     for (const text of texts) {
       if (!/\bSELECT\b/.test(text) || text.includes('PRAGMA')) continue;
       const named = /@\w+/.test(text);
-      const values = { from: 1n, projects: '[1]', branch: 'main' };
+      const values = { from: 1n, projects: '[1]', branch: 'main', projectId: 1n };
       const count = text.split('?').length - 1;
       const statement = db.sqlite.prepare(`EXPLAIN QUERY PLAN ${text}`);
       const steps = (
