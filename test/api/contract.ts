@@ -186,11 +186,7 @@ export const completingEndpoints: Row[] = [
 
 /**
  * Further endpoints: new sign-in links, rule decisions, the order of dependencies, emptying a cache, changes, tests and
-<<<<<<< HEAD
- * redelivery of notifications, triggers and their hooks, artifacts of builds, compiles, snapshots.
-=======
- * redelivery of notifications, triggers and their hooks, artifacts of builds, compiles, the client.
->>>>>>> 98fabe7 (Serve the client as one file, with a page that explains its installation; print the fingerprint of the authority in assay doctor)
+ * redelivery of notifications, triggers and their hooks, artifacts of builds, compiles, snapshots, the client.
  */
 export const additionalEndpoints: Row[] = [
   remove(`${S}/cache`, 'both', 'suites'),
