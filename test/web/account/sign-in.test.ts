@@ -154,6 +154,7 @@ describe('pages before and after signing in', { timeout: 600_000 }, () => {
     const person = await openBrowser(browser, app.url, { scripts: false });
     const { page } = person;
     await signIn(person, 'admin@example.org', PASSWORD);
+    await person.go('/ui/projects');
     await page.getByRole('link', { name: 'New project' }).click();
     await page.getByLabel('Name').fill('Plain');
     await page.getByLabel('Repository URL').fill('git@git.example.org:team/plain.git');

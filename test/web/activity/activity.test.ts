@@ -165,7 +165,7 @@ describe('The page Activity', () => {
     assert.equal((await names()).length, 50);
     await page.getByRole('link', { name: 'Next' }).click();
     await page.getByText('Page 2 of 2').waitFor();
-    assert.deepEqual(await names(), ['Idle 3', 'Idle 2', 'Idle 1']);
+    assert.deepEqual(await names(), ['Idle 5', 'Idle 4', 'Idle 3', 'Idle 2', 'Idle 1']);
     await page.getByRole('link', { name: 'Previous' }).click();
     assert.equal((await names())[0], 'Broken');
     await person.close();

@@ -247,7 +247,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
     await page.getByText('user of it is not compiled with its current version.').waitFor();
     await person.inspect('dependency-outdated-dependents');
     await page.getByRole('button', { name: 'Compile dependents' }).click();
-    await page.getByText('Compiling user of it again').waitFor();
+    await page.getByText('Queued to be compiled again, in this order: user of it.').waitFor();
     assert.equal(findDependency(app.db, user.id)?.compileState, 'enqueued_for_compile');
     await person.close();
   });

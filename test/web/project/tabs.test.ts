@@ -103,6 +103,15 @@ describe('the other tabs of a project', { timeout: 600_000 }, () => {
       .getByText('Failed')
       .waitFor();
     await person.inspect('deploys');
+    // A heading that breaks inside a word is higher than a line.
+    const heights = await page
+      .locator('table th[scope=col]')
+      .evaluateAll(heads => heads.map(head => Math.round(head.getBoundingClientRect().height)));
+    assert.ok(heights.length >= 5);
+    assert.ok(
+      heights.every(height => height < 45),
+      heights.join(' '),
+    );
     await page.getByRole('button', { name: 'Deploy', exact: true }).click();
     await page.getByRole('button', { name: 'Cancel' }).click();
     await accept(person, 'Stop deploy');

@@ -164,7 +164,7 @@ describe('the changes of a build', { timeout: 600_000 }, () => {
     const { page } = person;
     const hrefOf = async () => {
       await person.go(`/ui/projects/${other.id}`);
-      await page.getByRole('link', { name: 'Lint' }).first().click();
+      await page.locator('#commits a[href*="/builds/"]').first().click();
       return new URL(page.url()).pathname;
     };
     const href = await hrefOf();
