@@ -158,7 +158,7 @@ test('the command line is an application that nobody owns, whose access can be r
       code_challenge_method: 'S256',
     });
     const page = await fixture.fetch(request, { headers });
-    assert.match(await page.text(), /Assay on the command line<\/strong>, part of this appliance/);
+    assert.match(await page.text(), /Assay on the command line<\/strong>, included with this server/);
     const approved = await post('/oauth2/authorize', {
       decision: 'approve',
       request: request.slice(request.indexOf('?')),

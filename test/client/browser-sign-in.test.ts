@@ -74,7 +74,7 @@ describe('signing in with the browser', { timeout: 600_000 }, () => {
       const text = (await other.locator('main').textContent()) ?? '';
       assert.match(
         text,
-        /Assay on the command line, part of this appliance, asks to act for owner@example\.org/,
+        /Assay on the command line, included with this server, asks to act for owner@example\.org/,
       );
       assert.match(text, /Continue only if you ran assay login yourself/);
     }
