@@ -144,6 +144,7 @@ async function run(directory: string): Promise<ChildProcess> {
   return server;
 }
 
+/** Ends the processes of sshd only. What they started ends by itself, and can clean up first. */
 function endSessions(server: ChildProcess): void {
   const children = new Map<number, number[]>();
   for (const name of readdirSync('/proc').filter(name => /^\d+$/.test(name))) {
@@ -154,7 +155,7 @@ function endSessions(server: ChildProcess): void {
       // It has ended meanwhile.
     }
     const parent = Number(/\) \S (\d+)/.exec(status)?.[1] ?? 0);
-    children.set(parent, [...(children.get(parent) ?? []), Number(name)]);
+    if (/^\d+ \(sshd/.test(status)) children.set(parent, [...(children.get(parent) ?? []), Number(name)]);
   }
   const end = (parent: number) => {
     for (const pid of children.get(parent) ?? []) {
