@@ -5,7 +5,6 @@ import { lstatSync, renameSync, type Stats, statSync } from 'node:fs';
 import { lstat, opendir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { LOST_VOLUME_KIND } from '../engine/engine.ts';
-import { closeKept } from '../engine/git/kept-connection.ts';
 import type { Log } from '../log.ts';
 import { deleteUnusedArtifacts, findArtifact } from '../store/artifacts.ts';
 import { removeAbandoned } from '../store/backup/work-directory.ts';
@@ -150,9 +149,8 @@ async function sweepFiles({ db, dataDirectory }: SweepOptions): Promise<void> {
   for (const name of await readdir(join(dataDirectory, 'mirrors'))) {
     // A mirror, or an incomplete one that a killed process left.
     const [, id] = /^(\d+)\.git(?:\.\w+)*$/.exec(name) ?? [];
-    if (!id || projectExists(db, BigInt(id))) continue;
-    await closeKept(dataDirectory, id);
-    await rm(join(dataDirectory, 'mirrors', name), { recursive: true, force: true });
+    if (id && !projectExists(db, BigInt(id)))
+      await rm(join(dataDirectory, 'mirrors', name), { recursive: true, force: true });
   }
   for (const hash of await readdir(join(dataDirectory, 'archives'))) {
     const path = archivePath(dataDirectory, hash);

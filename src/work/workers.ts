@@ -4,7 +4,6 @@
 import type { Settings } from '../config.ts';
 import { resourceName } from '../domain/container/container-plan.ts';
 import type { FiringOutcome } from '../domain/trigger/trigger.ts';
-import { closeKept } from '../engine/git/kept-connection.ts';
 import { clearSshLeftovers } from '../engine/git/ssh.ts';
 import { proxyOf } from '../engine/webhook.ts';
 import type { Live } from '../live.ts';
@@ -250,7 +249,6 @@ export async function startWorkers(options: {
       ]);
       clearTimeout(grace);
       host.close();
-      await closeKept(dataDirectory);
     },
   };
 }

@@ -234,9 +234,5 @@ test('nothing is left behind on the host', async () => {
     assert.equal(existsSync(path), false, path);
   // Except for the container that checks the firewall rules while the server runs.
   await appliance.containersUntil(names => names.every(name => name.includes('-guard-')));
-  // Except for the connections that fetches keep for a minute.
-  assert.deepEqual(
-    readdirSync(`${appliance.data}/tmp`).filter(name => name !== 'kept'),
-    [],
-  );
+  assert.deepEqual(readdirSync(`${appliance.data}/tmp`), []);
 });

@@ -2,15 +2,7 @@
 // directory.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import {
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -27,8 +19,6 @@ export type TestSshd = {
   addKey(publicKey: string, command?: string): void;
   removeKey(publicKey: string): void;
   changeHostKey(): Promise<void>;
-  // Ends the connections that clients keep open.
-  endSessions(): void;
   close(): Promise<void>;
 };
 
@@ -70,7 +60,6 @@ export async function startSshd(): Promise<TestSshd> {
       writeHostKey(directory);
       server = await run(directory);
     },
-    endSessions: () => endSessions(server),
     async close() {
       await stop(server);
       // A session may still write for a moment.
@@ -144,37 +133,9 @@ async function run(directory: string): Promise<ChildProcess> {
   return server;
 }
 
-/** Ends the processes of sshd only. What they started ends by itself, and can clean up first. */
-function endSessions(server: ChildProcess): void {
-  const children = new Map<number, number[]>();
-  for (const name of readdirSync('/proc').filter(name => /^\d+$/.test(name))) {
-    let status = '';
-    try {
-      status = readFileSync(`/proc/${name}/stat`, 'utf8');
-    } catch {
-      // It has ended meanwhile.
-    }
-    const parent = Number(/\) \S (\d+)/.exec(status)?.[1] ?? 0);
-    if (/^\d+ \(sshd/.test(status)) children.set(parent, [...(children.get(parent) ?? []), Number(name)]);
-  }
-  const end = (parent: number) => {
-    for (const pid of children.get(parent) ?? []) {
-      end(pid);
-      try {
-        process.kill(pid, 'SIGKILL');
-      } catch {
-        // It has ended meanwhile.
-      }
-    }
-  };
-  end(server.pid!);
-}
-
 async function stop(server: ChildProcess): Promise<void> {
   if (server.exitCode !== null || server.signalCode !== null) return;
   const ended = once(server, 'exit');
-  // Sessions are in groups of their own.
-  endSessions(server);
   process.kill(-server.pid!, 'SIGKILL');
   await ended;
 }

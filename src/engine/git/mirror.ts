@@ -12,8 +12,6 @@ export type FetchMirror = {
   url: string;
   isSubmodule?: boolean;
   ssh: SshAccess;
-  /** Keeps the connection to the host for a while, under this name. */
-  connectionName?: string;
   signal?: AbortSignal;
   stallMs?: number;
   deadlineMs?: number;
@@ -121,14 +119,7 @@ async function callHost(mirror: string, fetch: FetchMirror, refspecs: readonly s
   await ensureMirror(mirror);
   await clearUnfinished(mirror, fetch);
   await writeFile(join(mirror, UNFINISHED), '');
-  const kept =
-    fetch.connectionName === undefined || fetch.isSubmodule
-      ? {}
-      : {
-          kept: { name: fetch.connectionName, destination: destinationOf(fetch.url) },
-          signal: fetch.signal,
-        };
-  const { messages } = await withSsh({ ...fetch.ssh, ...kept }, ssh =>
+  const { messages } = await withSsh(fetch.ssh, ssh =>
     runGit(fetchArguments(fetch.url, refspecs), {
       repository: mirror,
       ssh,
@@ -141,9 +132,6 @@ async function callHost(mirror: string, fetch: FetchMirror, refspecs: readonly s
   );
   return messages;
 }
-
-/** `git@host` of `git@host:path.git`. */
-const destinationOf = (url: string) => url.slice(0, url.indexOf(':'));
 
 async function fetchInto(mirror: string, fetch: FetchMirror): Promise<Fetched> {
   const messages = await callHost(mirror, fetch, EVERYTHING);

@@ -1,11 +1,10 @@
 // Configures the SSH client for one git call: only the project's key, the administrator's ssh/config, and the host keys of
-// the data directory. A call may use a connection that an earlier one left open.
+// the data directory.
 
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { shellQuote } from '../../domain/text/shell.ts';
-import { closeKept, closeSocket, findKept, KEPT_SECONDS, type Kept } from './kept-connection.ts';
 
 export type SshAccess = {
   dataDirectory: string;
@@ -14,9 +13,6 @@ export type SshAccess = {
   connectTimeoutMs?: number;
   /** KexAlgorithms, unless ssh/config names others. */
   keyExchange?: string;
-  /** Uses and leaves an open connection. Only for calls that may be repeated; not after `signal` was aborted. */
-  kept?: Kept;
-  signal?: AbortSignal | undefined;
 };
 
 export type SshSession = {
@@ -29,29 +25,8 @@ export type SshSession = {
 export const CONNECT_TIMEOUT_MS = 15_000;
 const EXIT_POLL_MS = 20;
 const EXIT_TIMEOUT_MS = 1_000;
-/** ssh notices a broken connection within 45 s. A call that takes longer failed for another reason. */
-const REPEATED_WITHIN_MS = 90_000;
 
 export async function withSsh<T>(access: SshAccess, use: (session: SshSession) => Promise<T>): Promise<T> {
-  const found = access.kept && (await findKept(access.dataDirectory, access.kept, access.privateKey));
-  const startedAt = performance.now();
-  try {
-    return await withConnection(access, found?.socket, use);
-  } catch (error) {
-    // What still runs on the host ends with the connection, as it does without a kept one.
-    if (found) await closeSocket(found.socket);
-    // The connection may have been broken, for example because the host was restarted.
-    const mayRepeat = found?.isOpen && !access.signal?.aborted;
-    if (!mayRepeat || performance.now() - startedAt > REPEATED_WITHIN_MS) throw error;
-    return await withConnection(access, undefined, use);
-  }
-}
-
-async function withConnection<T>(
-  access: SshAccess,
-  socket: string | undefined,
-  use: (session: SshSession) => Promise<T>,
-): Promise<T> {
   const parent = join(access.dataDirectory, 'tmp');
   await mkdir(parent, { recursive: true, mode: 0o700 });
   await mkdir(join(access.dataDirectory, 'ssh'), { recursive: true, mode: 0o700 });
@@ -61,13 +36,9 @@ async function withConnection<T>(
     const home = join(directory, 'home');
     await mkdir(home, { mode: 0o700 });
     await writeFile(join(directory, 'key'), access.privateKey, { mode: 0o600 });
-    await writeFile(
-      join(directory, 'config'),
-      await clientConfig(access, { directory, socket, connectTimeoutMs }),
-      {
-        mode: 0o600,
-      },
-    );
+    await writeFile(join(directory, 'config'), await clientConfig(access, directory, connectTimeoutMs), {
+      mode: 0o600,
+    });
     return await use({
       directory,
       connectTimeoutMs,
@@ -104,9 +75,8 @@ async function endSsh(directory: string): Promise<void> {
   }
 }
 
-/** Removes keys and connections that a killed process left behind. Call it only before the first git call of this process. */
+/** Removes keys that a killed process left behind. Call it only before the first git call of this process. */
 export async function clearSshLeftovers(dataDirectory: string): Promise<void> {
-  await closeKept(dataDirectory);
   const parent = join(dataDirectory, 'tmp');
   const names = await readdir(parent).catch(ignoreMissing);
   const left = (names ?? []).filter(name => name.startsWith('ssh-'));
@@ -121,14 +91,7 @@ export async function clearSshLeftovers(dataDirectory: string): Promise<void> {
 
 // ssh uses the first value it finds, so mandatory settings come before the administrator's lines and defaults after them.
 // It is a file instead of -o options because ProxyJump passes only the file to the ssh it starts.
-async function clientConfig(
-  access: SshAccess,
-  {
-    directory,
-    socket,
-    connectTimeoutMs,
-  }: { directory: string; socket: string | undefined; connectTimeoutMs: number },
-): Promise<string> {
+async function clientConfig(access: SshAccess, directory: string, connectTimeoutMs: number): Promise<string> {
   const administrators = await readFile(join(access.dataDirectory, 'ssh', 'config'), 'utf8').catch(
     ignoreMissing,
   );
@@ -151,10 +114,10 @@ async function clientConfig(
     PermitLocalCommand: 'no',
     RequestTTY: 'no',
     EscapeChar: 'none',
-    // Otherwise each call authenticates again: a kept connection does not notice a revoked project key.
-    ControlMaster: socket ? 'auto' : 'no',
-    ControlPath: socket ? configPath(socket) : 'none',
-    ControlPersist: socket ? KEPT_SECONDS : 'no',
+    // Each call authenticates again: a kept connection would not notice a changed host key or a revoked project key.
+    ControlMaster: 'no',
+    ControlPath: 'none',
+    ControlPersist: 'no',
   };
   const defaults = {
     GlobalKnownHostsFile: '/dev/null',

@@ -41,7 +41,6 @@ export function mirrorFetch(options: FetchOptions, project: Project, signal: Abo
     mirror,
     url: project.repositoryUrl,
     ssh: { dataDirectory, privateKey: privateKeyOf(db, project) },
-    connectionName: project.id.toString(),
     signal,
     stopRepack: () => repacks.stop(mirror),
     onTrouble: cause => log.warn('commit-graph could not be written', { project: project.id, cause }),
