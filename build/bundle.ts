@@ -3,7 +3,7 @@
 import { globSync, statSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { basename, join, relative } from 'node:path';
-import { brotliCompressSync, gzipSync } from 'node:zlib';
+import { brotliCompressSync, gzipSync, constants as zstd, zstdCompressSync } from 'node:zlib';
 import { type BuildOptions, build, type Plugin } from 'esbuild';
 import type { Machine } from './strip.ts';
 
@@ -29,21 +29,47 @@ const excludedPackages: Plugin = {
   },
 };
 
+/** Packages that few commands need. They are files of their own, because the server keeps the text of its file in memory. */
+const separatePackages = ['@peculiar/x509', 'ssh2'];
+
+const separate: Plugin = {
+  name: 'separate packages',
+  setup({ onResolve }) {
+    onResolve({ filter: new RegExp(`^(${separatePackages.join('|')})$`) }, ({ path, importer }) =>
+      importer.startsWith(join(root, 'src')) ? { path, external: true } : undefined,
+    );
+  },
+};
+
 /**
- * The program, which contains the client, and the commands of the server, which src/load-server.ts loads. `sources` are
- * the files that both were made from.
+ * The program, which contains the client, and the files that src/load-server.ts loads: the commands of the server and
+ * separate packages. `sources` are the files that all of them were made from.
  */
-export async function bundle(): Promise<{ program: Uint8Array; server: Uint8Array; sources: string[] }> {
-  const program = await bundleFile('src/main.ts', { external: ['./cli.ts'] });
-  const server = await bundleFile('src/cli.ts', {
-    banner: { js: '(function(exports,require,module,__filename,__dirname){' },
-    footer: { js: '})' },
-  });
-  return {
-    program: program.code,
-    server: server.code,
-    sources: [...new Set([...program.sources, ...server.sources])],
-  };
+export async function bundle(): Promise<{
+  program: Uint8Array;
+  files: Map<string, Uint8Array>;
+  sources: string[];
+}> {
+  const program = await bundleFile(join(root, 'src/main.ts'), { external: ['./cli.ts'] });
+  const entries = [['server', join(root, 'src/cli.ts')], ...separatePackages.map(name => [name, name])];
+  const sources = new Set(program.sources);
+  const files = new Map<string, Uint8Array>();
+  for (const [name, entry] of entries as [string, string][]) {
+    const file = await bundleFile(entry, {
+      banner: { js: '(function(exports,require,module,__filename,__dirname){' },
+      footer: { js: '})' },
+      plugins: [separate, excludedPackages],
+      // A package is loaded by `require`, which src/load-server.ts defines.
+      supported: { 'dynamic-import': false },
+    });
+    for (const source of file.sources) sources.add(source);
+    // The executable is mapped into memory, so that what is read of it counts as memory of the server.
+    files.set(
+      `${name}.cjs.zst`,
+      zstdCompressSync(file.code, { params: { [zstd.ZSTD_c_compressionLevel]: 12 } }),
+    );
+  }
+  return { program: program.code, files, sources: [...sources] };
 }
 
 async function bundleFile(
@@ -51,7 +77,7 @@ async function bundleFile(
   options: BuildOptions,
 ): Promise<{ code: Uint8Array; sources: string[] }> {
   const result = await build({
-    entryPoints: [join(root, entry)],
+    entryPoints: [entry],
     absWorkingDir: root,
     bundle: true,
     write: false,

@@ -16,12 +16,8 @@ type PackInput = { work: string; runtime: string; assets: Record<string, string>
 
 /** Makes the executable, unless the existing one was made from the same inputs. */
 export async function pack({ output, machine, force }: Packing): Promise<'made' | 'up to date'> {
-  const { program, server } = await bundle();
-  const made = new Map([
-    ['server.cjs', server],
-    ['assay.mjs', await bundleClient()],
-    ...(await makePageAssets()),
-  ]);
+  const { program, files } = await bundle();
+  const made = new Map([...files, ['assay.mjs', await bundleClient()] as const, ...(await makePageAssets())]);
   const assets = listAssets(machine);
   const runtime = await findRuntime(machine);
   const packers = globSync('*', { cwd: import.meta.dirname }).map(name => join(import.meta.dirname, name));

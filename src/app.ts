@@ -65,6 +65,21 @@ export async function startApp(
     db.onCommit = topics => live.publish(topics);
     const metrics = createMetrics();
 
+    const filesHost = settings.filesUrl === undefined ? undefined : new URL(settings.filesUrl).hostname;
+    const readCertificate = () =>
+      settings.tlsCert !== undefined && settings.tlsKey !== undefined
+        ? loadCertificate(settings.tlsCert, settings.tlsKey)
+        : ensureCertificate({
+            directory: tlsDirectory(settings.data),
+            hosts: [
+              settings.listen.host,
+              new URL(settings.baseUrl).hostname,
+              ...(filesHost === undefined ? [] : [filesHost]),
+            ],
+          });
+    // Read before the workers start: what they begin with would delay it, and so the first requests.
+    const certificate = await readCertificate();
+
     const workers = await beginWork({
       settings,
       db,
@@ -96,8 +111,7 @@ export async function startApp(
       artifactsMs: settings.artifactsMs,
       logsMs: settings.retentionMs,
       version,
-      // Known when the certificate is loaded, below.
-      authorityFingerprint: '',
+      authorityFingerprint: certificate.authorityFingerprint,
       dataDirectory: settings.data,
       snapshots: createSnapshots({
         db,
@@ -130,7 +144,6 @@ export async function startApp(
     const router = createRouter(services, endpoints);
     mountOAuth(router, services);
     mountPages(router, services, endpoints);
-    const filesHost = settings.filesUrl === undefined ? undefined : new URL(settings.filesUrl).hostname;
     // The second host serves artifacts and nothing else.
     const filesRouter = filesHost === undefined ? router : createRouter(services, []);
     mountFiles(filesRouter, services);
@@ -139,24 +152,9 @@ export async function startApp(
     const isFilesHost = ({ url }: Request) =>
       filesHost !== undefined && new URL(url).hostname.replace(/\.$/, '') === filesHost;
 
-    const certificate = async () => {
-      const loaded =
-        settings.tlsCert !== undefined && settings.tlsKey !== undefined
-          ? await loadCertificate(settings.tlsCert, settings.tlsKey)
-          : await ensureCertificate({
-              directory: tlsDirectory(settings.data),
-              hosts: [
-                settings.listen.host,
-                new URL(settings.baseUrl).hostname,
-                ...(filesHost === undefined ? [] : [filesHost]),
-              ],
-            });
-      services.authorityFingerprint = loaded.authorityFingerprint;
-      return loaded;
-    };
     const server: Server = await startServer({
       ...settings.listen,
-      certificate: await certificate(),
+      certificate,
       fetch: (request, env) => (isFilesHost(request) ? serveFiles : serveMain)(request, env),
       log,
       clientKeyOf: address => connectionNetwork(address, settings.trustedProxies),
@@ -167,7 +165,11 @@ export async function startApp(
       services.baseUrl = services.baseUrl.replace(/:0$/, `:${server.port}`);
       services.filesUrl = services.filesUrl?.replace(/:0$/, `:${server.port}`);
     }
-    const reloadCertificate = async () => server.setCertificate(await certificate());
+    const reloadCertificate = async () => {
+      const renewed = await readCertificate();
+      services.authorityFingerprint = renewed.authorityFingerprint;
+      server.setCertificate(renewed);
+    };
     const renewal = setInterval(() => {
       reloadCertificate().catch(error => log.error('certificate could not be renewed', { cause: error }));
     }, RENEWAL_CHECK_MS);

@@ -11,10 +11,11 @@ import {
   renameSync,
   writeFileSync,
 } from 'node:fs';
-import { createRequire } from 'node:module';
+import { createRequire, isBuiltin } from 'node:module';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { Script, constants as vm } from 'node:vm';
+import { Script } from 'node:vm';
+import { zstdDecompressSync } from 'node:zlib';
 import { findAsset } from './asset.ts';
 import { dataDirectoryOf } from './config.ts';
 import { codeCachePath } from './store/data/paths.ts';
@@ -24,25 +25,43 @@ type ServerModule = typeof import('./cli.ts');
 /** By then, the functions that the start needs have been compiled. */
 const KEEP_AFTER_MS = 3_000;
 const DIGEST_BYTES = 32;
+/** Larger than the text of the server: decompressing it in parts takes longer. */
+const CHUNK_BYTES = 8 * 1024 ** 2;
 
 export async function loadServer(argv: readonly string[]): Promise<ServerModule> {
-  const code = findAsset('server.cjs');
-  if (code === undefined) return import('./cli.ts');
-  const path = join(import.meta.dirname, 'server.cjs');
+  const packed = findAsset('server.cjs.zst');
+  if (packed === undefined) return import('./cli.ts');
   const cachePath = findCachePath(argv);
-  const cachedData = cachePath === undefined ? undefined : readCache(cachePath, code);
-  const script = new Script(code.toString('latin1'), {
-    filename: path,
-    ...(cachedData && { cachedData }),
-    importModuleDynamically: vm.USE_MAIN_CONTEXT_DEFAULT_LOADER,
-  });
-  const module = { exports: {} as ServerModule };
-  const require = createRequire(path);
-  // build/bundle.ts makes it one function, so that its text need not be copied to wrap it.
-  script.runInThisContext()(module.exports, require, module, path, import.meta.dirname);
+  const cachedData = cachePath === undefined ? undefined : readCache(cachePath, packed);
+  const { script, exports } = run('server.cjs', packed, cachedData);
   if (cachePath !== undefined && script.cachedDataRejected !== false)
-    setTimeout(() => writeCache(cachePath, code, script.createCachedData()), KEEP_AFTER_MS).unref();
-  return module.exports;
+    setTimeout(() => writeCache(cachePath, packed, script.createCachedData()), KEEP_AFTER_MS).unref();
+  return exports as ServerModule;
+}
+
+/** Runs a file that build/bundle.ts made. It is one function, so that its text need not be copied to wrap it. */
+function run(name: string, packed: Buffer, cachedData?: Buffer): { script: Script; exports: unknown } {
+  const filename = join(import.meta.dirname, name);
+  const code = zstdDecompressSync(packed, { chunkSize: CHUNK_BYTES }).toString('latin1');
+  const script = new Script(code, { filename, ...(cachedData && { cachedData }) });
+  const module = { exports: {} };
+  script.runInThisContext()(module.exports, requireFrom(filename), module, filename, import.meta.dirname);
+  return { script, exports: module.exports };
+}
+
+const packages = new Map<string, unknown>();
+
+/** Like Node's own, but finds packages that are files of their own. */
+function requireFrom(filename: string): (name: string) => unknown {
+  const require = createRequire(filename);
+  return name => {
+    if (packages.has(name)) return packages.get(name);
+    const packed = isBuiltin(name) ? undefined : findAsset(`${name}.cjs.zst`);
+    if (packed === undefined) return require(name);
+    const { exports } = run(`${name}.cjs`, packed);
+    packages.set(name, exports);
+    return exports;
+  };
 }
 
 /** Only for the server itself: other commands may run as another user, who must not run code that the server's user wrote. */
@@ -53,11 +72,11 @@ function findCachePath(argv: readonly string[]): string | undefined {
 }
 
 /** V8 compares only its own version and the length of the text, so a digest covers the text and the compiled code. */
-const digestOf = (code: Buffer, compiled: Buffer) =>
-  createHash('sha256').update(code).update(compiled).digest();
+const digestOf = (packed: Buffer, compiled: Buffer) =>
+  createHash('sha256').update(packed).update(compiled).digest();
 
 /** Undefined if there is none, or if it is not from this code or could have been written by somebody else. */
-function readCache(path: string, code: Buffer): Buffer | undefined {
+function readCache(path: string, packed: Buffer): Buffer | undefined {
   let file: number | undefined;
   try {
     file = openSync(path, modes.O_RDONLY | modes.O_NOFOLLOW | modes.O_NONBLOCK);
@@ -66,7 +85,7 @@ function readCache(path: string, code: Buffer): Buffer | undefined {
     if (!isOurs) return undefined;
     const bytes = readFileSync(file);
     const compiled = bytes.subarray(DIGEST_BYTES);
-    return digestOf(code, compiled).equals(bytes.subarray(0, DIGEST_BYTES)) ? compiled : undefined;
+    return digestOf(packed, compiled).equals(bytes.subarray(0, DIGEST_BYTES)) ? compiled : undefined;
   } catch {
     return undefined;
   } finally {
@@ -75,10 +94,10 @@ function readCache(path: string, code: Buffer): Buffer | undefined {
 }
 
 /** Failing is harmless: the next start takes longer. A file that was cut off by a power failure has the wrong digest. */
-function writeCache(path: string, code: Buffer, compiled: Buffer): void {
+function writeCache(path: string, packed: Buffer, compiled: Buffer): void {
   const temporaryPath = `${path}.new`;
   try {
-    writeFileSync(temporaryPath, Buffer.concat([digestOf(code, compiled), compiled]), { mode: 0o600 });
+    writeFileSync(temporaryPath, Buffer.concat([digestOf(packed, compiled), compiled]), { mode: 0o600 });
     renameSync(temporaryPath, path);
   } catch {}
 }

@@ -219,6 +219,7 @@ test('state columns are updated only in store/transition.ts', () => {
       /UPDATE\s+\w+\s+SET\s[^;`'"]*\b(build_state|compile_state|state)\s*=/gi,
     ))
       if (!/UPDATE\s+deliveries/i.test(match[0])) writers.push(path);
+    if (/= updateIn\(/.test(text)) writers.push(path);
   }
   assert.deepEqual([...new Set(writers)], ['store/transition.ts']);
 });

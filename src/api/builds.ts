@@ -138,7 +138,7 @@ export const builds = {
       ...(values[SUITES]?.every(id => findSuite(db, project.id, id)) === false ? [SUITES] : []),
     ],
     response: { record: buildRequestShape, status: 201 },
-    handle: ({ db, project, caller, values, hasFreeSpace }) => {
+    handle: async ({ db, project, caller, values, hasFreeSpace }) => {
       if (!hasFreeSpace()) throw refusal('resource_temporary_unavailable');
       const { commit_ref: commitRef = DETACHED, snapshot_id: snapshotId } = values;
       const only = new Set(values[SUITES]?.map(String));
@@ -147,7 +147,10 @@ export const builds = {
         snapshotId,
         ...(only.size > 0 && { suites: JSON.stringify([...only]) }),
       };
-      return presentBuildRequest(createBuildRequest(db, project, commitRef, caller.email, { ...local }));
+      const request = await db.writeTogether(() =>
+        createBuildRequest(db, project, commitRef, caller.email, { ...local }),
+      );
+      return presentBuildRequest(request);
     },
   }),
   getRequest: endpoint({

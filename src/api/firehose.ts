@@ -100,7 +100,7 @@ export function streamLog(
     } else if (now.finished) {
       ending = true;
       if (sentState === undefined) stream.send(frame('state', JSON.stringify(now.record)));
-      feeds.flush(source.logPath, follow()).then(() => {
+      feeds.flush(follow()).then(() => {
         // The reader has left, or the server stops: its database may be closed.
         if (!stream.open) return;
         stream.send(frame('end', JSON.stringify(source.read()?.record ?? now.record)));

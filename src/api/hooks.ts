@@ -67,11 +67,11 @@ export const hooks = {
       const hook = readHook(request.headers, body);
       if (hook.content.type === 'malformed') throw refusal('invalid_format');
       const changes = hook.content.type === 'push' ? hook.content.changes.length : 1;
-      const firings = await writeTogether(db, changes, () => {
+      const firings = await db.writeTogether(() => {
         // It may have been deleted or disabled while the body arrived.
         const { trigger: current, project } = findHookTrigger(db, params.trigger_id);
         return handleHook(db, project, current, hook);
-      });
+      }, changes);
       for (const { outcome } of firings) metrics.countFiring(outcome);
       const hasRequest = firings.some(({ outcome }) => outcome === 'requested');
       return respondJson({ response: firings.map(presentFiring) }, hasRequest ? 201 : 200, undefined);
@@ -137,47 +137,6 @@ async function readVerified(
     return kept && Buffer.concat(kept);
   } finally {
     release();
-  }
-}
-
-/** How many changes of refs one transaction holds at most, unless a single hook has more. */
-const CHANGES_TOGETHER = 32;
-type Write = {
-  changes: number;
-  run(): Firing[];
-  resolve(firings: Firing[]): void;
-  reject(error: unknown): void;
-};
-const waitingWrites = prepared((): Write[] => []);
-
-/** Runs `run` in a transaction with those of other hooks that arrived meanwhile: the disk is synced once for all. */
-function writeTogether(db: Db, changes: number, run: () => Firing[]): Promise<Firing[]> {
-  const { promise, resolve, reject } = Promise.withResolvers<Firing[]>();
-  const waiting = waitingWrites(db);
-  waiting.push({ changes, run, resolve, reject });
-  if (waiting.length === 1) setImmediate(writeWaiting, db, waiting);
-  return promise;
-}
-
-function writeWaiting(db: Db, waiting: Write[]): void {
-  let total = 0;
-  const end = waiting.findIndex(({ changes }, index) => {
-    total += changes;
-    return index > 0 && total > CHANGES_TOGETHER;
-  });
-  const writes = waiting.splice(0, end === -1 ? waiting.length : end);
-  if (waiting.length > 0) setImmediate(writeWaiting, db, waiting);
-  try {
-    const results = db.write(() => writes.map(({ run }) => run()));
-    for (const [index, { resolve }] of writes.entries()) resolve(results[index] as Firing[]);
-  } catch {
-    // Nothing was written. Each is tried by itself, so that only the one that fails is refused.
-    for (const { run, resolve, reject } of writes)
-      try {
-        resolve(db.write(run));
-      } catch (error) {
-        reject(error);
-      }
   }
 }
 

@@ -4,13 +4,12 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { eq, inArray, sql } from 'drizzle-orm';
 import { type BuildRequestState, type BuildState, isFinishedRequest } from '../domain/build.ts';
-import { type Db, prepared } from './database/db.ts';
+import { type Db, jsonOf, prepared } from './database/db.ts';
 import { buildRequests, builds } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
 import { type CommitHead, findCommitHeads } from './overview.ts';
 import {
   findProjectHeads,
-  jsonOf,
   listAllVisibleIds,
   type ProjectHead,
   selectVisible,
@@ -41,9 +40,6 @@ const allSlices = prepared(({ sqlite }) => {
   return { older: prepare(directions.older), newer: prepare(directions.newer) };
 });
 
-const sliceOfAll = (db: Db, direction: Direction, from = directions[direction].start) =>
-  allSlices(db)[direction].all(from);
-
 type SliceStatements = {
   heads: { all(...parameters: unknown[]): unknown[] };
   rows: { all(...parameters: unknown[]): unknown[] };
@@ -53,6 +49,8 @@ const projectSlices = prepared(({ sqlite }) => {
   const prepare = (direction: Direction, condition: string): SliceStatements => {
     const { than, order, first } = directions[direction];
     const next = `FROM build_requests WHERE project_id = project.value AND ${condition} AND id ${than} @from`;
+    // Requests further away than this are not among the next ones.
+    const near = `id ${order === 'DESC' ? '>=' : '<='} @farthest`;
     return {
       heads: sqlite
         .prepare(`SELECT project.value, (SELECT ${first}(id) ${next}) FROM json_each(@projects) AS project`)
@@ -60,16 +58,21 @@ const projectSlices = prepared(({ sqlite }) => {
       rows: sqlite
         .prepare(
           `SELECT request.id FROM json_each(@projects) AS project CROSS JOIN build_requests AS request
-           ON request.id IN (SELECT id ${next} ORDER BY id ${order} LIMIT ${SLICE})
+           ON request.id IN (SELECT id ${next} AND ${near} ORDER BY id ${order} LIMIT ${SLICE})
            ORDER BY request.id ${order} LIMIT ${SLICE}`,
         )
         .pluck(),
     };
   };
-  const ofBranch = 'branch = @branch AND local = 0';
+  const both = (condition: string) => ({
+    older: prepare('older', condition),
+    newer: prepare('newer', condition),
+  });
+  // Each condition has an index.
   return {
-    all: { older: prepare('older', '1'), newer: prepare('newer', '1') },
-    branch: { older: prepare('older', ofBranch), newer: prepare('newer', ofBranch) },
+    all: both('1'),
+    branch: both('branch = @branch AND local = 0'),
+    state: both('build_state = @state'),
   };
 });
 
@@ -80,22 +83,48 @@ const projectSlices = prepared(({ sqlite }) => {
 function sliceOfProjects(
   db: Db,
   projectIds: readonly bigint[],
-  branch: string | undefined,
+  { branch, state }: Pick<ActivityFilter, 'branch' | 'state'>,
   direction: Direction,
-  from: bigint = directions[direction].start,
+  from: bigint,
 ): bigint[] {
-  const slices = projectSlices(db)[branch === undefined ? 'all' : 'branch'][direction];
+  const which = branch !== undefined ? 'branch' : state !== undefined ? 'state' : 'all';
+  const slices = projectSlices(db)[which][direction];
   const parameters = (ids: readonly bigint[]) => ({
     projects: jsonOf(ids),
     from,
-    ...(branch !== undefined && { branch }),
+    ...(which === 'branch' && { branch }),
+    ...(which === 'state' && { state }),
   });
   const sign = direction === 'older' ? 1 : -1;
   const heads = (slices.heads.all(parameters(projectIds)) as [bigint, bigint | null][]).flatMap(
     ([projectId, id]) => (id === null ? [] : [{ projectId, id }]),
   );
   heads.sort((a, b) => sign * Number(b.id - a.id));
-  return slices.rows.all(parameters(heads.slice(0, SLICE).map(head => head.projectId))) as bigint[];
+  const first = heads.slice(0, SLICE);
+  const farthest =
+    first.length === SLICE
+      ? (first.at(-1) as { id: bigint }).id
+      : directions[direction === 'older' ? 'newer' : 'older'].start;
+  return slices.rows.all({ ...parameters(first.map(head => head.projectId)), farthest }) as bigint[];
+}
+
+/** The next build requests in the scope, and where to continue. */
+function nextSlice(
+  db: Db,
+  { ids: projectIds, filter }: Scope,
+  direction: Direction,
+  from = directions[direction].start,
+): { ids: bigint[]; last: bigint | undefined; isEnd: boolean } {
+  if (!projectIds || (filter.branch === undefined && filter.state === undefined)) {
+    const rows = allSlices(db)[direction].all(from);
+    const isInScope = projectIds && new Set(projectIds);
+    const ids = rows.filter(([, projectId]) => isInScope?.has(projectId) ?? true).map(([id]) => id);
+    // Who sees few of the projects would look at many requests of others.
+    if (!projectIds || 2 * ids.length >= rows.length)
+      return { ids, last: rows.at(-1)?.[0], isEnd: rows.length < SLICE };
+  }
+  const ids = sliceOfProjects(db, projectIds, filter, direction, from);
+  return { ids, last: ids.at(-1), isEnd: ids.length < SLICE };
 }
 
 export type ActivityFilter = {
@@ -148,12 +177,23 @@ type Scope = { viewer: Viewer; ids: bigint[] | undefined; filter: ActivityFilter
 export function scopeOf(db: Db, viewer: Viewer, filter: ActivityFilter): Scope {
   const ids = listAllVisibleIds(db, viewer);
   if (!ids || filter.project === undefined) return { viewer, ids, filter };
-  const heads = findProjectHeads(db, ids);
-  return { viewer, ids: ids.filter(id => hasName(heads.get(id), filter.project)), filter };
+  const named = projectNames(db).all(jsonOf(ids));
+  return {
+    viewer,
+    ids: named.filter(([, name]) => hasPart(name, filter.project)).map(([id]) => id),
+    filter,
+  };
 }
 
-const hasName = (project: ProjectHead | undefined, part = '') =>
-  project?.name.toLowerCase().includes(part.toLowerCase()) ?? false;
+const projectNames = prepared(({ sqlite }) =>
+  sqlite
+    .prepare<[string], [bigint, string]>(
+      'SELECT project.id, name FROM json_each(?) AS one CROSS JOIN projects AS project ON project.id = one.value',
+    )
+    .raw(),
+);
+
+const hasPart = (name = '', part = '') => name.toLowerCase().includes(part.toLowerCase());
 
 /** The rows that the viewer sees and that match the filter, in the same order. */
 function selectMatching(db: Db, { viewer, ids, filter }: Scope, rows: readonly Light[]): Light[] {
@@ -164,7 +204,7 @@ function selectMatching(db: Db, { viewer, ids, filter }: Scope, rows: readonly L
   return rows.filter(
     ({ projectId, branch, local, createdBy, authorEmail }) =>
       (visible?.has(projectId) ?? true) &&
-      (heads === undefined || hasName(heads.get(projectId), filter.project)) &&
+      (heads === undefined || hasPart(heads.get(projectId)?.name, filter.project)) &&
       (filter.branch === undefined || (branch === filter.branch && !local)) &&
       (!filter.mine || createdBy === filter.email || authorEmail?.toLowerCase() === filter.email),
   );
@@ -192,13 +232,11 @@ export async function listRecent(
   let isEnd = false;
   for (let looked = 0; looked < WINDOW && found.length <= limit && !isEnd; looked += SLICE) {
     if (looked > 0) await nextTurn();
-    const ids = scope.ids
-      ? sliceOfProjects(db, scope.ids, scope.filter.branch, direction, from)
-      : sliceOfAll(db, direction, from).map(([id]) => id);
-    for (const row of selectMatching(db, scope, readLight(db, ids)))
+    const slice = nextSlice(db, scope, direction, from);
+    for (const row of selectMatching(db, scope, readLight(db, slice.ids)))
       if (isFinishedRequest(row.state) && (state === undefined || row.state === state)) found.push(row.id);
-    from = ids.at(-1);
-    isEnd = ids.length < SLICE;
+    from = slice.last;
+    isEnd = slice.isEnd;
   }
   const ids = found.slice(0, limit);
   const hasMore = found.length > limit || !isEnd;
@@ -249,7 +287,10 @@ export function listUnfinished(db: Db, scope: Scope): { running: bigint[]; waiti
     ).map(({ id }) => id);
   const allRunning = statements.running.all().sort((a, b) => Number(b - a));
   const isRunning = new Set(allRunning);
-  const unfinishedOnes = scope.ids ? statements.ofProjects.all(jsonOf(scope.ids)) : statements.ofAll.all();
+  // There are few of them as a rule, however many projects there are.
+  const ofAll = statements.ofAll.all();
+  const unfinishedOnes =
+    scope.ids && ofAll.length === WINDOW ? statements.ofProjects.all(jsonOf(scope.ids)) : ofAll;
   const waiting = unfinishedOnes.filter(id => !isRunning.has(id)).sort((a, b) => Number(a - b));
   return { running: select(allRunning), waiting: select(waiting) };
 }

@@ -5,6 +5,7 @@ import { and, desc, eq, lte, sql } from 'drizzle-orm';
 import { digestOf, newSecret } from '../domain/secret.ts';
 import type { Account } from './accounts.ts';
 import { type Db, prepared } from './database/db.ts';
+import { findIn } from './database/page.ts';
 import { accounts, applications, authorizationCodes, tokens } from './database/schema.ts';
 
 export type Application = typeof applications.$inferSelect;
@@ -50,13 +51,7 @@ export function listApplications(db: Db, ownerId: bigint): Application[] {
     .all();
 }
 
-export function findOwnApplication(db: Db, ownerId: bigint, id: bigint): Application | undefined {
-  return db.orm
-    .select()
-    .from(applications)
-    .where(and(eq(applications.id, id), eq(applications.ownerId, ownerId)))
-    .get();
-}
+export const findOwnApplication = findIn(applications, applications.ownerId);
 
 export function replaceClientSecret(db: Db, application: Application): string {
   const secret = newSecret('secret');

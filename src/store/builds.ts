@@ -1,13 +1,13 @@
 // Build requests and builds. transition.ts changes their states.
 
 import { randomBytes } from 'node:crypto';
-import { and, desc, eq, lt, or, sql } from 'drizzle-orm';
+import { and, desc, eq, lt, sql } from 'drizzle-orm';
 import type { BuildRequestState } from '../domain/build.ts';
 import { DETACHED } from '../domain/names.ts';
 import { BUILDS_PER_BATCH, cancelBuild, findCancel } from './cancels.ts';
 import type { Commit } from './commits.ts';
-import { type Db, insertInto } from './database/db.ts';
-import { listPage, type Page } from './database/page.ts';
+import { type Db, insertInto, jsonOf, prepared } from './database/db.ts';
+import { findIn, limitWithNext, listPage, olderThan, type Page } from './database/page.ts';
 import { buildRequests, builds, requestDecisions, snapshots } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
 import { type Decision, recordDecisions, unpackDecisions } from './decisions.ts';
@@ -114,13 +114,7 @@ function mayUseVariables(db: Db, project: Project, snapshotId: bigint | null | u
   return snapshot?.accountId === project.ownerId;
 }
 
-export function findBuildRequest(db: Db, projectId: bigint, id: bigint): BuildRequest | undefined {
-  return db.orm
-    .select()
-    .from(buildRequests)
-    .where(and(eq(buildRequests.id, id), eq(buildRequests.projectId, projectId)))
-    .get();
-}
+export const findBuildRequest = findIn(buildRequests, buildRequests.projectId);
 
 /** The branch whose builds a build of the request is compared with. That of a local run is the one of its working tree. */
 export const comparedBranch = ({ local, branch, commitRef }: BuildRequest): string =>
@@ -139,23 +133,29 @@ export function listBuildRequests(
 ): BuildRequest[] {
   const { branch, state } = filter;
   const local = branch === undefined ? filter.local : false;
-  return listPage(
-    db,
-    buildRequests,
-    and(
-      eq(buildRequests.projectId, projectId),
-      local === undefined ? undefined : eq(buildRequests.local, local),
-      state === undefined ? undefined : eq(buildRequests.buildState, state),
-      // Before the fetch, only commit_ref says which branch it is for.
-      branch === undefined
-        ? undefined
-        : or(
-            eq(buildRequests.branch, branch),
-            and(eq(buildRequests.branch, ''), eq(buildRequests.tag, ''), eq(buildRequests.commitRef, branch)),
-          ),
-    ),
-    page,
+  const condition = and(
+    eq(buildRequests.projectId, projectId),
+    local === undefined ? undefined : eq(buildRequests.local, local),
+    state === undefined ? undefined : eq(buildRequests.buildState, state),
   );
+  if (branch === undefined) return listPage(db, buildRequests, condition, page);
+  const { branch: ofBranch, tag, commitRef, id } = buildRequests;
+  // Two queries, because the index has an order by id for one branch only.
+  const ids = [
+    eq(ofBranch, branch),
+    // Before the fetch, only commit_ref says which branch it is for.
+    and(eq(ofBranch, ''), eq(tag, ''), eq(commitRef, branch)),
+  ].flatMap(one =>
+    db.orm
+      .select({ id })
+      .from(buildRequests)
+      .where(and(condition, one, olderThan(id, page)))
+      .orderBy(desc(id))
+      .limit(limitWithNext(page))
+      .all(),
+  );
+  const isFound = sql`${id} IN (SELECT value FROM json_each(${jsonOf(ids.map(row => row.id))}))`;
+  return listPage(db, buildRequests, isFound, page);
 }
 
 /** Unfinished older requests for the same ref. Local runs neither supersede others nor are superseded. */
@@ -177,6 +177,9 @@ export function listSupersededRequests(db: Db, request: BuildRequest): bigint[] 
     .map(row => row.id);
 }
 
+/** Ids of builds that do not exist yet, by suite. */
+export type ReservedIds = ReadonlyMap<bigint, bigint>;
+
 /**
  * Ends a fetch: enqueues a build for each suite that runs, or skips the request if there is none. The first builds are
  * created at once, the others in batches by `enqueueSomeBuilds`.
@@ -188,6 +191,7 @@ export function enqueueBuilds(
   branch: string,
   decisions: readonly Decision[],
   others: Partial<Pick<BuildRequest, 'tag' | 'error'>> = {},
+  reservedIds: ReservedIds = new Map(),
 ): BuildRequest | undefined {
   return db.write(() => {
     const running = decisions.filter(decision => decision.runs);
@@ -198,7 +202,7 @@ export function enqueueBuilds(
     });
     if (!moved) return undefined;
     recordDecisions(db, requestId, decisions);
-    enqueueBatch(db, moved, commit, running, 0);
+    enqueueBatch(db, moved, commit, running, 0, reservedIds);
     updateCommitState(db, commit.id);
     updateProjectState(db, moved.projectId);
     return moved;
@@ -211,9 +215,12 @@ function enqueueBatch(
   commit: { id: bigint; ref: string },
   running: readonly Decision[],
   begun: number,
+  reservedIds: ReservedIds = new Map(),
 ): void {
   const end = begun + BUILDS_PER_BATCH;
-  const batch = running.slice(begun, end).map(decision => createBuild(db, request, commit, decision));
+  const batch = running
+    .slice(begun, end)
+    .map(decision => createBuild(db, request, commit, decision, reservedIds.get(decision.suiteId)));
   const isMore = end < running.length;
   db.orm
     .update(requestDecisions)
@@ -258,9 +265,10 @@ function createBuild(
   request: Pick<BuildRequest, 'id' | 'projectId' | 'local'>,
   commit: { id: bigint; ref: string },
   suite: { suiteId: bigint; suiteName: string },
+  id = db.newId(),
 ): Build {
   const build: Build = {
-    id: db.newId(),
+    id,
     projectId: request.projectId,
     buildRequestId: request.id,
     commitId: commit.id,
@@ -306,13 +314,7 @@ export function rerunBuild(db: Db, build: Build, suite: { id: bigint; name: stri
   });
 }
 
-export function findBuild(db: Db, projectId: bigint, id: bigint): Build | undefined {
-  return db.orm
-    .select()
-    .from(builds)
-    .where(and(eq(builds.id, id), eq(builds.projectId, projectId)))
-    .get();
-}
+export const findBuild = findIn(builds, builds.projectId);
 
 export function listBuildsOfCommit(db: Db, commitId: bigint, page: Page): Build[] {
   return listPage(db, builds, eq(builds.commitId, commitId), page);
@@ -331,14 +333,18 @@ export function listBuildsOfRequest(db: Db, requestId: bigint): Build[] {
     .all();
 }
 
+const claimable = prepared(db =>
+  db.orm
+    .select({ attempts: builds.attempts, requestId: builds.buildRequestId })
+    .from(builds)
+    .where(eq(builds.id, sql.placeholder('id')))
+    .prepare(),
+);
+
 /** Starts the build for its runner. Undefined if it was claimed or canceled meanwhile. */
 export function claimBuild(db: Db, id: bigint): Build | undefined {
   return db.write(() => {
-    const build = db.orm
-      .select({ attempts: builds.attempts, requestId: builds.buildRequestId })
-      .from(builds)
-      .where(eq(builds.id, id))
-      .get();
+    const build = claimable(db).get({ id });
     if (!build) return undefined;
     const cancel = findCancel(db, build.requestId);
     if (cancel && id <= cancel.upToBuildId) {

@@ -3,7 +3,7 @@
 
 import { and, asc, desc, eq, isNull, lte, sql } from 'drizzle-orm';
 import { isFinishedBuild, isFinishedRequest } from '../domain/build.ts';
-import type { Db } from './database/db.ts';
+import { type Db, prepared } from './database/db.ts';
 import { buildRequests, builds, requestCancels, requestDecisions } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
 import { moveBuild, moveRequest } from './transition.ts';
@@ -90,8 +90,16 @@ function hasBuildsToEnqueue(db: Db, requestId: bigint): boolean {
   return left !== undefined;
 }
 
+const cancelOfRequest = prepared(db =>
+  db.orm
+    .select()
+    .from(requestCancels)
+    .where(eq(requestCancels.buildRequestId, sql.placeholder('requestId')))
+    .prepare(),
+);
+
 export function findCancel(db: Db, requestId: bigint): typeof requestCancels.$inferSelect | undefined {
-  return db.orm.select().from(requestCancels).where(eq(requestCancels.buildRequestId, requestId)).get();
+  return cancelOfRequest(db).get({ requestId });
 }
 
 /** Cancels a waiting build at once, asks the runner of a running one to stop, and ignores a finished one. `because` ends a sentence. */

@@ -139,17 +139,3 @@ const matches = ({ author, text, states }: CommitFilter) =>
       ? undefined
       : sql`(${contains(sql`substr(${commits.message}, 1, ${MESSAGE_SEARCHED})`, text)} OR ${commits.ref} LIKE ${`${text.replaceAll(/[\\%_]/g, '\\$&')}%`} ESCAPE '\\')`,
   );
-
-const REQUESTS_LISTED = 200;
-
-/** The branches that were built lately, the latest first. */
-export function listRecentBranches(db: Db, projectId: bigint): string[] {
-  const rows = db.orm
-    .select({ branch: buildRequests.branch })
-    .from(buildRequests)
-    .where(and(eq(buildRequests.projectId, projectId), eq(buildRequests.local, false)))
-    .orderBy(desc(buildRequests.id))
-    .limit(REQUESTS_LISTED)
-    .all();
-  return [...new Set(rows.map(({ branch }) => branch))].filter(branch => branch !== '');
-}

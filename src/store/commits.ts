@@ -3,7 +3,7 @@
 import { and, desc, eq, sql } from 'drizzle-orm';
 import { addCounts, type TestCounts } from '../domain/result/test-result.ts';
 import { cached, type Db } from './database/db.ts';
-import { limitWithNext, olderThan, type Page } from './database/page.ts';
+import { findIn, limitWithNext, olderThan, type Page } from './database/page.ts';
 import { buildRequests, commits } from './database/schema.ts';
 import { listNewestBuilds } from './newest-builds.ts';
 import type { BuildRequest } from './transition.ts';
@@ -21,13 +21,7 @@ export function listCommits(db: Db, projectId: bigint, page: Page): CommitItem[]
     .all();
 }
 
-export function findCommit(db: Db, projectId: bigint, id: bigint): Commit | undefined {
-  return db.orm
-    .select()
-    .from(commits)
-    .where(and(eq(commits.id, id), eq(commits.projectId, projectId)))
-    .get();
-}
+export const findCommit = findIn(commits, commits.projectId);
 
 /** A commit of the repository, rather than of a local run: only these can be deployed. */
 export function findPushedCommit(db: Db, projectId: bigint, id: bigint): Commit | undefined {

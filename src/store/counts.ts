@@ -10,8 +10,6 @@ type Counts = {
   pendingDeliveries: number;
   triggers: [labels: string, count: number][];
   lateLooks: number;
-  /** Builds with artifacts, and the size of their files before compression. */
-  artifacts: { builds: number; sizeBytes: number };
   databaseBytes: number;
 };
 
@@ -35,9 +33,6 @@ export function countByState(db: Db): Counts {
   const triggers = db.orm.all<{ type: string; state: string; count: bigint }>(sql`
     SELECT trigger_type AS type, CASE enabled WHEN 1 THEN state ELSE 'disabled' END AS state, count(*) AS count
       FROM triggers WHERE deleted_at IS NULL GROUP BY 1, 2`);
-  const artifacts = db.orm.get<{ builds: bigint; bytes: bigint }>(
-    sql`SELECT count(*) AS builds, coalesce(sum(artifacts_bytes), 0) AS bytes FROM builds WHERE artifacts > 0`,
-  );
   const pages = Number(db.sqlite.pragma('page_count', { simple: true }));
   const pageBytes = Number(db.sqlite.pragma('page_size', { simple: true }));
   return {
@@ -45,7 +40,14 @@ export function countByState(db: Db): Counts {
     pendingDeliveries: Number(pending?.count ?? 0),
     triggers: triggers.map(row => [`type="${row.type}",state="${row.state}"`, Number(row.count)]),
     lateLooks: countLateLooks(db),
-    artifacts: { builds: Number(artifacts?.builds ?? 0), sizeBytes: Number(artifacts?.bytes ?? 0) },
     databaseBytes: pages * pageBytes,
   };
+}
+
+/** Builds with artifacts, and the size of their files before compression. Triggers of the database keep the sum. */
+export function sumArtifacts(db: Db): { builds: number; sizeBytes: number } {
+  const { builds, bytes } = db.orm.get<{ builds: bigint; bytes: bigint }>(
+    sql`SELECT builds, size_bytes AS bytes FROM artifact_sums`,
+  );
+  return { builds: Number(builds), sizeBytes: Number(bytes) };
 }

@@ -15,6 +15,20 @@ export function recordDecisions(db: Db, buildRequestId: bigint, decisions: reado
   insertDecisions(db, { buildRequestId, decisions: packDecisions(decisions), begun });
 }
 
+/** The suites that ran for the project's newest request that is past fetching. */
+export function listSuitesOfNewestRequest(db: Db, projectId: bigint): Set<bigint> {
+  const row = db.orm
+    .select({ decisions: requestDecisions.decisions })
+    .from(buildRequests)
+    .innerJoin(requestDecisions, eq(requestDecisions.buildRequestId, buildRequests.id))
+    .where(and(eq(buildRequests.projectId, projectId), eq(buildRequests.local, false)))
+    .orderBy(desc(buildRequests.id))
+    .limit(1)
+    .get();
+  const running = (row ? unpackDecisions(row.decisions) : []).filter(({ runs }) => runs);
+  return new Set(running.map(({ suiteId }) => suiteId));
+}
+
 /** The decisions of the commit's newest request that is past fetching, newest suite first. */
 export function listSuiteDecisions(db: Db, commitId: bigint): (Decision & { buildRequestId: bigint })[] {
   const newest = db.orm

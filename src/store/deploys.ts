@@ -3,7 +3,7 @@
 import { and, asc, eq, isNull, sql } from 'drizzle-orm';
 import { nameKey } from '../domain/names.ts';
 import type { Db } from './database/db.ts';
-import { listPage, type Page } from './database/page.ts';
+import { findIn, listPage, type Page } from './database/page.ts';
 import { deployStrategies, deploys, projects } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
 import { isNameTaken, keyOfChange } from './database/unique-name.ts';
@@ -16,13 +16,7 @@ export function listStrategies(db: Db, projectId: bigint, page: Page): DeployStr
   return listPage(db, deployStrategies, eq(deployStrategies.projectId, projectId), page);
 }
 
-export function findStrategy(db: Db, projectId: bigint, id: bigint): DeployStrategy | undefined {
-  return db.orm
-    .select()
-    .from(deployStrategies)
-    .where(and(eq(deployStrategies.id, id), eq(deployStrategies.projectId, projectId)))
-    .get();
-}
+export const findStrategy = findIn(deployStrategies, deployStrategies.projectId);
 
 export function isStrategyNameTaken(db: Db, projectId: bigint, name: string, own?: DeployStrategy): boolean {
   return isNameTaken(db, deployStrategies, { column: deployStrategies.projectId, id: projectId }, name, own);
@@ -63,13 +57,7 @@ export function listDeploys(db: Db, projectId: bigint, page: Page): Deploy[] {
   return listPage(db, deploys, eq(deploys.projectId, projectId), page);
 }
 
-export function findDeploy(db: Db, projectId: bigint, id: bigint): Deploy | undefined {
-  return db.orm
-    .select()
-    .from(deploys)
-    .where(and(eq(deploys.id, id), eq(deploys.projectId, projectId)))
-    .get();
-}
+export const findDeploy = findIn(deploys, deploys.projectId);
 
 /**
  * Cancels a waiting deploy at once. A running one ends after its push is aborted and the remote was asked whether the push

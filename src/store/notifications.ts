@@ -1,11 +1,11 @@
 // Notifications and their deliveries, as callers see them. outbox.ts is the view of the deliverer.
 
-import { and, desc, eq, isNull } from 'drizzle-orm';
+import { and, eq, isNull } from 'drizzle-orm';
 import type { NotifiableType } from '../contract/events.ts';
 import type { StatusOptions } from '../domain/commit-status.ts';
 import { refusal } from '../domain/refusal.ts';
 import { type Db, prepared } from './database/db.ts';
-import { limitWithNext, olderThan, type Page } from './database/page.ts';
+import { findIn, listPage, type Page } from './database/page.ts';
 import { deliveries, notifications } from './database/schema.ts';
 import { recordEvent } from './events.ts';
 import { findNewest, resendFailed } from './statuses.ts';
@@ -16,30 +16,19 @@ export type Delivery = typeof deliveries.$inferSelect;
 const secretCell = (row: bigint) => ({ table: 'notifications', column: 'signing_secret', row });
 
 export function listNotifications(db: Db, projectId: bigint, page: Page): Notification[] {
-  return db.orm
-    .select()
-    .from(notifications)
-    .where(
-      and(
-        eq(notifications.projectId, projectId),
-        olderThan(notifications.id, page),
-        isNull(notifications.deletedAt),
-      ),
-    )
-    .orderBy(desc(notifications.id))
-    .limit(limitWithNext(page))
-    .all();
+  return listPage(
+    db,
+    notifications,
+    and(eq(notifications.projectId, projectId), isNull(notifications.deletedAt)),
+    page,
+  );
 }
 
-export function findNotification(db: Db, projectId: bigint, id: bigint): Notification | undefined {
-  return db.orm
-    .select()
-    .from(notifications)
-    .where(
-      and(eq(notifications.id, id), eq(notifications.projectId, projectId), isNull(notifications.deletedAt)),
-    )
-    .get();
-}
+export const findNotification = findIn(
+  notifications,
+  notifications.projectId,
+  isNull(notifications.deletedAt),
+);
 
 export function createNotification(
   db: Db,
@@ -124,22 +113,10 @@ export function pingNotification(db: Db, notification: Notification): Delivery {
 }
 
 export function listDeliveries(db: Db, notificationId: bigint, page: Page): Delivery[] {
-  return db.orm
-    .select()
-    .from(deliveries)
-    .where(and(eq(deliveries.notificationId, notificationId), olderThan(deliveries.id, page)))
-    .orderBy(desc(deliveries.id))
-    .limit(limitWithNext(page))
-    .all();
+  return listPage(db, deliveries, eq(deliveries.notificationId, notificationId), page);
 }
 
-export function findDelivery(db: Db, notificationId: bigint, id: bigint): Delivery | undefined {
-  return db.orm
-    .select()
-    .from(deliveries)
-    .where(and(eq(deliveries.id, id), eq(deliveries.notificationId, notificationId)))
-    .get();
-}
+export const findDelivery = findIn(deliveries, deliveries.notificationId);
 
 const firstOfChain = prepared(db =>
   db.sqlite

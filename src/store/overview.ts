@@ -3,7 +3,7 @@
 import { and, desc, eq, getTableColumns, inArray, sql } from 'drizzle-orm';
 import type { BuildRequestState, BuildState } from '../domain/build.ts';
 import type { Commit } from './builds.ts';
-import { type Db, prepared } from './database/db.ts';
+import { type Db, jsonOf, prepared } from './database/db.ts';
 import { suiteDependencies } from './database/dependency-schema.ts';
 import { limitWithNext, olderThan, type Page } from './database/page.ts';
 import { buildRequests, commits, environmentVariables, suiteRules, suites } from './database/schema.ts';
@@ -36,8 +36,6 @@ export function findCommitHeads(db: Db, ids: readonly bigint[]): Map<bigint, Com
 
 type Run = { ms: number; state: BuildRequestState };
 export type ProjectSummary = { commit: CommitHead | undefined; runs: Run[] };
-
-const jsonOf = (ids: readonly bigint[]) => `[${ids.join(',')}]`;
 
 /** The newest commit of each project, and the durations of its latest requests, oldest first. Without local runs. */
 export function summarizeProjects(
@@ -84,26 +82,46 @@ export type BuildHead = Pick<
   'id' | 'suiteId' | 'suiteName' | 'buildState' | 'startedAt' | 'finishedAt'
 >;
 
-// With max(), SQLite takes the other columns from the row that has the maximum.
-const latestBuilds = prepared(db =>
-  db.sqlite
-    .prepare<[bigint], [bigint, bigint, string, BuildState, bigint | null, bigint | null]>(
-      `SELECT max(id), suite_id, suite_name, build_state, started_at, finished_at FROM builds
-       WHERE commit_id = ? GROUP BY suite_id`,
-    )
-    .raw(),
-);
+type HeadRow = [bigint, bigint, string, BuildState, bigint | null, bigint | null];
 
-/** The latest build of each suite of a commit, by suite. A rerun replaces the build it repeats. */
-export function listLatestBuilds(db: Db, commitId: bigint): Map<bigint, BuildHead> {
+// With max(), SQLite takes the other columns from the row that has the maximum.
+const latestBuilds = prepared(({ sqlite }) => {
+  const heads = (condition: string) =>
+    `SELECT max(id), suite_id, suite_name, build_state, started_at, finished_at FROM builds
+     WHERE commit_id = ? AND ${condition} GROUP BY suite_id`;
+  return {
+    all: sqlite.prepare<[bigint], HeadRow>(heads('1')).raw(),
+    ofSuites: sqlite
+      .prepare<[bigint, string], HeadRow>(heads('suite_id IN (SELECT value FROM json_each(?))'))
+      .raw(),
+    // All columns are in the index builds_commit.
+    states: sqlite
+      .prepare<[bigint], [bigint, BuildState]>(
+        `SELECT suite_id, build_state FROM (
+           SELECT suite_id, max(id), build_state FROM builds WHERE commit_id = ? GROUP BY suite_id)`,
+      )
+      .raw(),
+  };
+});
+
+/** The state of the latest build of each suite of a commit, by suite. A rerun replaces the build it repeats. */
+export const listLatestStates = (db: Db, commitId: bigint): Map<bigint, BuildState> =>
+  new Map(latestBuilds(db).states.all(commitId));
+
+/** The latest build of each suite of a commit, by suite; of `suiteIds` if given. */
+export function listLatestBuilds(
+  db: Db,
+  commitId: bigint,
+  suiteIds?: readonly bigint[],
+): Map<bigint, BuildHead> {
   const time = (ms: bigint | null) => (ms === null ? null : Number(ms));
+  const { all, ofSuites } = latestBuilds(db);
+  const rows = suiteIds ? ofSuites.all(commitId, jsonOf(suiteIds)) : all.all(commitId);
   return new Map(
-    latestBuilds(db)
-      .all(commitId)
-      .map(([id, suiteId, suiteName, buildState, startedAt, finishedAt]) => [
-        suiteId,
-        { id, suiteId, suiteName, buildState, startedAt: time(startedAt), finishedAt: time(finishedAt) },
-      ]),
+    rows.map(([id, suiteId, suiteName, buildState, startedAt, finishedAt]) => [
+      suiteId,
+      { id, suiteId, suiteName, buildState, startedAt: time(startedAt), finishedAt: time(finishedAt) },
+    ]),
   );
 }
 

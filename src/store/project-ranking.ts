@@ -2,11 +2,10 @@
 // Every query reads an index and is limited, however many projects and build requests there are.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { sql } from 'drizzle-orm';
 import type { Standing } from '../domain/access.ts';
 import type { ProjectState } from '../domain/build.ts';
-import { type Db, prepared } from './database/db.ts';
-import { projects } from './database/schema.ts';
+import { cached, type Db, jsonOf, prepared } from './database/db.ts';
+import type { projects } from './database/schema.ts';
 
 /** Whose projects: a `Caller`, or the account of a link to the wall screen. */
 export type Viewer = { accountId: bigint; standing: Standing };
@@ -15,8 +14,8 @@ export type Viewer = { accountId: bigint; standing: Standing };
 export const PROJECTS_RANKED = 1_000;
 const SLICE = 500;
 const REQUESTS_SEARCHED = 5_000;
+const VIEWERS_CACHED = 20;
 
-export const jsonOf = (ids: readonly bigint[]) => `[${ids.join(',')}]`;
 const NOT_DELETED = 'NOT IN (SELECT id FROM projects WHERE deleted_at IS NOT NULL)';
 
 /** Who owes payment cannot use what they own. */
@@ -76,6 +75,30 @@ const rankedProjects = prepared(({ sqlite }) =>
 export const isFailing = (state: ProjectState) => state === 'failed' || state === 'errored';
 const rankOf = (state: ProjectState) => (isFailing(state) ? 0 : state === 'building' ? 1 : 2);
 
+/** Failing projects first, then those that build, then the others; in each group the one with the newest request first. */
+function rank(db: Db, ids: readonly bigint[]): RankedProject[] {
+  const ranked = rankedProjects(db)
+    .all(jsonOf(ids))
+    .map(([id, buildState, newest]) => ({ id, buildState, newestRequestId: newest ?? 0n }));
+  const newestFirst = (a: bigint, b: bigint) => (a < b ? 1 : a > b ? -1 : 0);
+  return ranked.sort(
+    (a, b) =>
+      rankOf(a.buildState) - rankOf(b.buildState) ||
+      newestFirst(a.newestRequestId, b.newestRequestId) ||
+      newestFirst(a.id, b.id),
+  );
+}
+
+/** Cached, because it reads a row of every project. Undefined if the viewer sees more than can be ranked. */
+const rankVisible = cached(
+  ({ accountId, standing }: Viewer) => `${accountId} ${standing}`,
+  (db, viewer): RankedProject[] | undefined => {
+    const ids = listAllVisibleIds(db, viewer);
+    return ids && rank(db, ids);
+  },
+  VIEWERS_CACHED,
+);
+
 /**
  * Failing projects first, then those that build, then the others; in each group the one with the newest build request
  * first. `isComplete` is false if the viewer sees more projects than can be ranked: then it has those that were active
@@ -84,16 +107,11 @@ const rankOf = (state: ProjectState) => (isFailing(state) ? 0 : state === 'build
 export async function rankProjects(
   db: Db,
   viewer: Viewer,
-): Promise<{ ranked: RankedProject[]; isComplete: boolean }> {
-  const all = listAllVisibleIds(db, viewer);
-  const ids = all ?? (await listActiveProjects(db, viewer));
-  const ranked = rankedProjects(db)
-    .all(jsonOf(ids))
-    .map(([id, buildState, newest]) => ({ id, buildState, newestRequestId: newest ?? 0n }));
-  const newestFirst = (a: RankedProject, b: RankedProject) =>
-    Number(b.newestRequestId - a.newestRequestId) || Number(b.id - a.id);
-  ranked.sort((a, b) => rankOf(a.buildState) - rankOf(b.buildState) || newestFirst(a, b));
-  return { ranked, isComplete: all !== undefined };
+): Promise<{ ranked: readonly RankedProject[]; isComplete: boolean }> {
+  const all = rankVisible(db, viewer);
+  return all
+    ? { ranked: all, isComplete: true }
+    : { ranked: rank(db, await listActiveProjects(db, viewer)), isComplete: false };
 }
 
 const latestRequests = prepared(({ sqlite }) =>
@@ -128,12 +146,18 @@ export type ProjectHead = Pick<
   'id' | 'ownerId' | 'name' | 'description' | 'repositoryUrl' | 'buildState'
 >;
 
+// Without drizzle, because a filter reads all projects of an account.
+const headRows = prepared(({ sqlite }) =>
+  sqlite.prepare<[string], ProjectHead>(
+    `SELECT id, owner_id AS ownerId, name, description, repository_url AS repositoryUrl, build_state AS buildState
+     FROM projects WHERE id IN (SELECT value FROM json_each(?))`,
+  ),
+);
+
 export function findProjectHeads(db: Db, ids: readonly bigint[]): Map<bigint, ProjectHead> {
-  const { id, ownerId, name, description, repositoryUrl, buildState } = projects;
-  const rows = db.orm
-    .select({ id, ownerId, name, description, repositoryUrl, buildState })
-    .from(projects)
-    .where(sql`${id} IN (SELECT value FROM json_each(${jsonOf(ids)}))`)
-    .all();
-  return new Map(rows.map(row => [row.id, row]));
+  return new Map(
+    headRows(db)
+      .all(jsonOf(ids))
+      .map(row => [row.id, row]),
+  );
 }

@@ -4,7 +4,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { BuildState, ProjectState } from '../domain/build.ts';
 import { nameKey } from '../domain/names.ts';
-import { type Db, prepared } from './database/db.ts';
+import { type Db, jsonOf, prepared } from './database/db.ts';
 
 export type FoundProject = { id: bigint; name: string; state: ProjectState };
 export type FoundSuite = { id: bigint; projectId: bigint; name: string };
@@ -166,7 +166,7 @@ async function findSuites(
     const found: FoundSuite[] = [];
     for (let at = 0; at < ids.length && found.length < CANDIDATES; at += BATCH) {
       if (performance.now() > deadline) return { suites: [...suites, ...found], isComplete: false };
-      const batch = `[${ids.slice(at, at + BATCH).join(',')}]`;
+      const batch = jsonOf(ids.slice(at, at + BATCH));
       for (const [id, projectId, name] of suitesOf(db).all(batch, ...padded(missing)))
         found.push({ id, projectId, name });
       await nextTurn();

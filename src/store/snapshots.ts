@@ -1,7 +1,8 @@
 // Snapshots: working trees that users sent, to run suites on. Their commits are in repositories in the data directory.
 
-import { and, eq, lt, sql } from 'drizzle-orm';
+import { eq, lt, sql } from 'drizzle-orm';
 import type { Db } from './database/db.ts';
+import { findIn } from './database/page.ts';
 import { snapshots } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
 
@@ -24,13 +25,7 @@ export function createSnapshot(
   });
 }
 
-export function findSnapshot(db: Db, projectId: bigint, id: bigint): Snapshot | undefined {
-  return db.orm
-    .select()
-    .from(snapshots)
-    .where(and(eq(snapshots.id, id), eq(snapshots.projectId, projectId)))
-    .get();
-}
+export const findSnapshot = findIn(snapshots, snapshots.projectId);
 
 export function listSnapshotIds(db: Db): Set<bigint> {
   const rows = db.orm.select({ id: snapshots.id }).from(snapshots).all();

@@ -4,7 +4,7 @@ import { and, asc, eq, gt, inArray, sql } from 'drizzle-orm';
 import { nameKey } from '../domain/names.ts';
 import { type Db, prepared } from './database/db.ts';
 import { dependencies, keptVersions, suiteDependencies } from './database/dependency-schema.ts';
-import { listPage, type Page } from './database/page.ts';
+import { findIn, listPage, type Page } from './database/page.ts';
 import { environmentVariables, suiteRules, suites } from './database/schema.ts';
 import { isNameTaken, keyOfChange } from './database/unique-name.ts';
 import { asUsed, type Dependency, type UsedDependency } from './dependency-use.ts';
@@ -50,13 +50,7 @@ export function listSuiteNames(db: Db, projectId: bigint): { id: bigint; name: s
   return allNames(db).all({ projectId });
 }
 
-export function findSuite(db: Db, projectId: bigint, id: bigint): Suite | undefined {
-  return db.orm
-    .select()
-    .from(suites)
-    .where(and(eq(suites.id, id), eq(suites.projectId, projectId)))
-    .get();
-}
+export const findSuite = findIn(suites, suites.projectId);
 
 export function isSuiteNameTaken(db: Db, projectId: bigint, name: string, own?: Suite): boolean {
   return isNameTaken(db, suites, { column: suites.projectId, id: projectId }, name, own);
@@ -115,13 +109,7 @@ export function listAllRules(db: Db, suiteId: bigint): SuiteRule[] {
   return allRules(db).all({ suiteId });
 }
 
-export function findRule(db: Db, suiteId: bigint, id: bigint): SuiteRule | undefined {
-  return db.orm
-    .select()
-    .from(suiteRules)
-    .where(and(eq(suiteRules.id, id), eq(suiteRules.suiteId, suiteId)))
-    .get();
-}
+export const findRule = findIn(suiteRules, suiteRules.suiteId);
 
 export function createRule(db: Db, rule: Omit<SuiteRule, 'id'>): SuiteRule {
   return db.write(() =>
@@ -148,13 +136,17 @@ export function listVariables(db: Db, suiteId: bigint, page: Page): SealedVariab
   return listPage(db, environmentVariables, eq(environmentVariables.suiteId, suiteId), page);
 }
 
-export function listSealedVariables(db: Db, suiteId: bigint): SealedVariable[] {
-  return db.orm
+const variablesOfSuite = prepared(db =>
+  db.orm
     .select()
     .from(environmentVariables)
-    .where(eq(environmentVariables.suiteId, suiteId))
+    .where(eq(environmentVariables.suiteId, sql.placeholder('suiteId')))
     .orderBy(asc(environmentVariables.id))
-    .all();
+    .prepare(),
+);
+
+export function listSealedVariables(db: Db, suiteId: bigint): SealedVariable[] {
+  return variablesOfSuite(db).all({ suiteId });
 }
 
 /** Throws if one variable cannot be opened: a build must not run without it. */
@@ -162,13 +154,7 @@ export function listAllVariables(db: Db, suiteId: bigint): Variable[] {
   return listSealedVariables(db, suiteId).map(row => openVariable(db, row));
 }
 
-export function findVariable(db: Db, suiteId: bigint, id: bigint): SealedVariable | undefined {
-  return db.orm
-    .select()
-    .from(environmentVariables)
-    .where(and(eq(environmentVariables.id, id), eq(environmentVariables.suiteId, suiteId)))
-    .get();
-}
+export const findVariable = findIn(environmentVariables, environmentVariables.suiteId);
 
 export function isVariableNameTaken(db: Db, suiteId: bigint, name: string, except?: bigint): boolean {
   const found = db.orm
@@ -215,17 +201,20 @@ export function deleteVariable(db: Db, id: bigint): void {
   db.write(() => db.orm.delete(environmentVariables).where(eq(environmentVariables.id, id)).run());
 }
 
-/** In the order in which they were attached. All other lists are newest first. */
-export function listSuiteDependencies(db: Db, suiteId: bigint): UsedDependency[] {
-  return db.orm
+const dependenciesOfSuite = prepared(db =>
+  db.orm
     .select({ dependency: dependencies, kept: keptVersions })
     .from(suiteDependencies)
     .innerJoin(dependencies, eq(dependencies.id, suiteDependencies.dependencyId))
     .leftJoin(keptVersions, eq(keptVersions.id, suiteDependencies.keptVersionId))
-    .where(eq(suiteDependencies.suiteId, suiteId))
+    .where(eq(suiteDependencies.suiteId, sql.placeholder('suiteId')))
     .orderBy(asc(suiteDependencies.id))
-    .all()
-    .map(asUsed);
+    .prepare(),
+);
+
+/** In the order in which they were attached. All other lists are newest first. */
+export function listSuiteDependencies(db: Db, suiteId: bigint): UsedDependency[] {
+  return dependenciesOfSuite(db).all({ suiteId }).map(asUsed);
 }
 
 /** The dependencies of all suites of the project, each once. */

@@ -21,7 +21,7 @@ import { COMPILE_CANCELED, type CompileEvent, compileMachine } from '../domain/d
 import { type DeployEvent, deployMachine } from '../domain/deploy.ts';
 import { nextState } from '../domain/machine.ts';
 import type { TriggerState } from '../domain/trigger/trigger.ts';
-import { type Db, prepared } from './database/db.ts';
+import { type Db, prepared, updateIn } from './database/db.ts';
 import { dependencies } from './database/dependency-schema.ts';
 import { buildRequests, builds, commits, deployStrategies, deploys, triggers } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
@@ -43,6 +43,16 @@ export type Deploy = typeof deploys.$inferSelect;
 
 type Changes<Row> = Partial<Omit<Row, 'id' | 'buildState' | 'compileState' | 'state'>>;
 
+const rowById = prepared(({ orm }) => {
+  const id = sql.placeholder('id');
+  return {
+    build: orm.select().from(builds).where(eq(builds.id, id)).prepare(),
+    request: orm.select().from(buildRequests).where(eq(buildRequests.id, id)).prepare(),
+  };
+});
+const updateBuild = updateIn(builds, 'buildState');
+const updateRequest = updateIn(buildRequests, 'buildState');
+
 /**
  * Applies an event to a build. Undefined if its state does not allow the event, which is normal after a lost race. A build
  * with a pending cancel is canceled instead of requeued.
@@ -54,28 +64,21 @@ export function moveBuild(
   changes: Changes<Build> = {},
 ): Build | undefined {
   return db.write(() => {
-    const build = db.orm.select().from(builds).where(eq(builds.id, id)).get();
+    const build = rowById(db).build.get({ id });
     const event = wanted === 'requeue' && build?.cancelBecause != null ? 'cancel' : wanted;
     const next = build && nextState(buildMachine, build.buildState, event);
     if (!next) return undefined;
-    const moved = db.orm
-      .update(builds)
-      .set({
-        ...(event === 'start' && { startedAt: db.now() }),
-        ...(event === 'requeue' && { startedAt: null, nonce: null, spentMs: spentWith(build, db.now()) }),
-        ...(isFinishedBuild(next) && { finishedAt: db.now(), nonce: null }),
-        ...changes,
-        buildState: next,
-      })
-      .where(and(eq(builds.id, id), eq(builds.buildState, build.buildState)))
-      .returning()
-      .get() as Build;
+    const moved = updateBuild(db, build, {
+      ...(event === 'start' && { startedAt: db.now() }),
+      ...(event === 'requeue' && { startedAt: null, nonce: null, spentMs: spentWith(build, db.now()) }),
+      ...(isFinishedBuild(next) && { finishedAt: db.now(), nonce: null }),
+      ...changes,
+      buildState: next,
+    }) as Build;
     announceBuild(db, moved);
     if (isFinishedBuild(next)) finishRequest(db, moved.buildRequestId);
-    else {
-      updateCommitState(db, moved.commitId, event === 'start' ? moved.buildRequestId : undefined);
+    else if (updateCommitState(db, moved.commitId, event === 'start' ? moved.buildRequestId : undefined))
       updateProjectState(db, moved.projectId);
-    }
     return moved;
   });
 }
@@ -106,19 +109,14 @@ export function moveRequest(
   changes: Changes<BuildRequest> = {},
 ): BuildRequest | undefined {
   return db.write(() => {
-    const request = db.orm.select().from(buildRequests).where(eq(buildRequests.id, id)).get();
+    const request = rowById(db).request.get({ id });
     const next = request && nextState(buildRequestMachine, request.buildState, event);
     if (!next) return undefined;
-    const moved = db.orm
-      .update(buildRequests)
-      .set({
-        ...(isFinishedRequest(next) ? { finishedAt: db.now() } : { finishedAt: null }),
-        ...changes,
-        buildState: next,
-      })
-      .where(and(eq(buildRequests.id, id), eq(buildRequests.buildState, request.buildState)))
-      .returning()
-      .get() as BuildRequest;
+    const moved = updateRequest(db, request, {
+      ...(isFinishedRequest(next) ? { finishedAt: db.now() } : { finishedAt: null }),
+      ...changes,
+      buildState: next,
+    }) as BuildRequest;
     if (moved.commitId !== null) updateCommitState(db, moved.commitId);
     updateProjectState(db, moved.projectId);
     // Last, because the event contains the updated project.
@@ -166,35 +164,33 @@ function finishRequest(db: Db, id: bigint): void {
   if (event) moveRequest(db, id, event);
 }
 
-/** A commit has the state of its newest request. `startedRequestId` is a request whose build has just started. */
-export function updateCommitState(db: Db, id: bigint, startedRequestId?: bigint): void {
-  const request = db.orm
+const commitStatements = prepared(({ orm, sqlite }) => ({
+  newestRequest: orm
     .select({ id: buildRequests.id, state: buildRequests.buildState })
     .from(buildRequests)
-    .where(eq(buildRequests.commitId, id))
+    .where(eq(buildRequests.commitId, sql.placeholder('id')))
     .orderBy(desc(buildRequests.id))
     .limit(1)
-    .get();
-  if (!request) return;
-  const state = commitState(
-    request.state,
-    request.state === 'building' && (request.id === startedRequestId || hasStarted(db, request.id)),
-  );
-  db.orm
-    .update(commits)
-    .set({ buildState: state })
-    .where(and(eq(commits.id, id), sql`${commits.buildState} <> ${state}`))
-    .run();
-}
+    .prepare(),
+  startedBuild: sqlite
+    .prepare<[bigint]>('SELECT 1 FROM builds WHERE build_request_id = ? AND started_at IS NOT NULL LIMIT 1')
+    .pluck(),
+  update: sqlite.prepare<[string, bigint, string]>(
+    'UPDATE commits SET build_state = ? WHERE id = ? AND build_state <> ?',
+  ),
+}));
 
-function hasStarted(db: Db, requestId: bigint): boolean {
-  const started = db.orm
-    .select({ id: builds.id })
-    .from(builds)
-    .where(and(eq(builds.buildRequestId, requestId), sql`${builds.startedAt} IS NOT NULL`))
-    .limit(1)
-    .get();
-  return started !== undefined;
+/**
+ * A commit has the state of its newest request. `startedRequestId` is a request whose build has just started. False if
+ * the commit keeps its state.
+ */
+export function updateCommitState(db: Db, id: bigint, startedRequestId?: bigint): boolean {
+  const statements = commitStatements(db);
+  const request = statements.newestRequest.get({ id });
+  if (!request) return false;
+  const hasStarted = () => request.id === startedRequestId || statements.startedBuild.get(request.id) === 1n;
+  const state = commitState(request.state, request.state === 'building' && hasStarted());
+  return statements.update.run(state, id, state).changes > 0;
 }
 
 const projectStatements = prepared(({ orm, sqlite }) => ({

@@ -30,7 +30,7 @@ import { listRelatedVersions, type UsedDependency } from '../store/dependency-us
 import { listSuiteDependencies } from '../store/suites.ts';
 import type { ContainerHost } from './container-host.ts';
 import { CannotRun } from './job.ts';
-import type { Attached } from './suite-job.ts';
+import type { Attached } from './prepare-suite.ts';
 
 type ArtifactOptions = { db: Db; host: ContainerHost; dataDirectory: string; runAs: RunAs };
 

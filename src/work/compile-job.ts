@@ -28,7 +28,7 @@ import { listRelated } from '../store/dependency-use.ts';
 import { listCompiling } from '../store/queue.ts';
 import { moveDependency } from '../store/transition.ts';
 import { watchCancellation } from './cancellation.ts';
-import { followContainer } from './follow-container.ts';
+import { followContainer, startOnce } from './follow-container.ts';
 import type { Slots } from './host-slots.ts';
 import {
   CannotRun,
@@ -186,7 +186,13 @@ async function start(options: CompileJobOptions, job: CompileJob, log: LogWriter
     ...(environmentFile && { environmentFile }),
     artifactMounts: mounts,
   });
-  return finish(options, job, log, started, await followContainer(options, job, log, plan));
+  return finish(
+    options,
+    job,
+    log,
+    started,
+    await followContainer(options, job, log, startOnce(options.host, plan)),
+  );
 }
 
 async function resume(options: CompileJobOptions, job: CompileJob, log: LogWriter): Promise<Outcome> {

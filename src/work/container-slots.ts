@@ -6,6 +6,8 @@ import type { JobKind } from './job.ts';
 
 type ContainerSlots = Slots & {
   used(): number;
+  /** How many containers could be started now. */
+  free(): number;
   /** How many slots compiles may take. */
   compileSlots: number;
   compilesRunning(): number;
@@ -34,8 +36,10 @@ export function createContainerSlots(options: {
   const compilesRunning = () => [...taken].filter(({ isCompile }) => isCompile).length;
   const isFull = () => taken.size >= concurrency;
   const areCompilesFull = () => compilesRunning() >= compileSlots;
+  const isOpen = () => hasFreeSpace() && dockerUnavailable() === undefined;
   return {
     used: () => taken.size,
+    free: () => (isOpen() ? Math.max(0, concurrency - taken.size) : 0),
     compileSlots,
     compilesRunning,
     isFull,
@@ -45,7 +49,7 @@ export function createContainerSlots(options: {
       taken.add(slot);
       return () => void taken.delete(slot);
     },
-    isOpen: () => hasFreeSpace() && dockerUnavailable() === undefined,
+    isOpen,
     waitReason(kind) {
       const reason = dockerUnavailable();
       if (reason !== undefined)

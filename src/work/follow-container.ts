@@ -46,15 +46,18 @@ const LONGEST_TIMER_MS = 2 ** 31 - 1;
 const WATCH_AFTER_MS = 500;
 const RELEASE_EVERY_BYTES = 64 * 1024 * 1024;
 
+/** Starts a container. `signal` is aborted when nobody waits for the result. */
+type Start = (signal: AbortSignal) => Promise<void>;
+
 /**
- * Follows the container until it has ended. Starts it if there is a `plan`; otherwise, it was started before. Throws when
- * the server stops, and leaves the container running.
+ * Follows the container until it has ended. Without `start`, it was started before. Throws when the server stops, and
+ * leaves the container running.
  */
 export async function followContainer(
   { host, live, stopping }: FollowOptions,
   run: ContainerRun,
   log: LogWriter,
-  plan: ContainerPlan | undefined,
+  start: Start | undefined,
 ): Promise<Outcome> {
   const { engine } = host;
   const ended = new AbortController();
@@ -93,8 +96,8 @@ export async function followContainer(
   // It is awaited below, but may fail before that.
   following.catch(() => {});
   try {
-    if (plan) {
-      const started = startOnce(host, plan, AbortSignal.any([stopping, gone.signal, ended.signal]));
+    if (start) {
+      const started = start(AbortSignal.any([stopping, gone.signal, ended.signal]));
       // An exit record in the output is enough, even if the engine never answers the start request.
       const recorded = following.then(
         outcome => (outcome ? undefined : started),
@@ -190,15 +193,17 @@ async function lastStep({ outputFile, nonce }: ContainerRun): Promise<string | u
 }
 
 /** If a start gets no answer, checks whether the container has started, so that it never starts twice. */
-async function startOnce(host: ContainerHost, plan: ContainerPlan, signal: AbortSignal): Promise<void> {
-  try {
-    await host.startContainer(plan);
-  } catch (error) {
-    if (!(error instanceof EngineUnavailable && error.reached)) throw error;
-    host.reportUnavailable(error);
-    if (!(await hasStarted(host, plan.name, signal))) throw error;
-  }
-}
+export const startOnce =
+  (host: ContainerHost, plan: ContainerPlan): Start =>
+  async signal => {
+    try {
+      await host.startContainer(plan);
+    } catch (error) {
+      if (!(error instanceof EngineUnavailable && error.reached)) throw error;
+      host.reportUnavailable(error);
+      if (!(await hasStarted(host, plan.name, signal))) throw error;
+    }
+  };
 
 /**
  * Whether the container of a job that was claimed before has started, or may have. Waits while the engine does not answer.

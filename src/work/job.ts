@@ -10,6 +10,7 @@ import { isDiskFull } from '../domain/disk-full.ts';
 import { hideHostPaths } from '../domain/host-paths.ts';
 import { maskText } from '../domain/text/mask.ts';
 import { CaptureStopped } from '../engine/archive/artifact-tar.ts';
+import { hasNoEntry } from '../engine/begin.ts';
 import { EngineRefused, EngineUnavailable, VolumeLost } from '../engine/engine.ts';
 import { createOutput } from '../engine/output.ts';
 import type { Log } from '../log.ts';
@@ -78,7 +79,7 @@ export type Job<Verdict extends JobVerdict> = JobBase &
     readLog?(verdict: Verdict): Promise<void>;
     classify(outcome: Outcome): Verdict;
     /** Moves the row to its next state. */
-    record(verdict: Verdict, changes: { attempts?: number; spentMs?: number }): void;
+    record(verdict: Verdict, changes: { attempts?: number; spentMs?: number }): void | Promise<void>;
   };
 
 type JobResources = { containers: string[]; volumes: string[] };
@@ -126,6 +127,8 @@ export function jobWork<Row extends ClaimedRow, Verdict extends JobVerdict>(
   };
 }
 
+export const outputFileIn = (directory: string) => join(directory, 'output');
+
 export function describeJob(
   options: JobOptions,
   kind: JobKind,
@@ -141,7 +144,7 @@ export function describeJob(
     name: resourceName({ instance: instanceOf(db), kind, id: `${id}` }),
     nonce,
     directory,
-    outputFile: join(directory, 'output'),
+    outputFile: outputFileIn(directory),
     logPath: (kind === 'build' ? buildLogPath : dependencyLogPath)(dataDirectory, id),
     secrets: [],
     attempts: row.attempts,
@@ -171,7 +174,7 @@ async function runJob<Verdict extends JobVerdict>(
   try {
     let outcome: Outcome;
     try {
-      const isRunning = isResumed && (await mayHaveStarted(options, job));
+      const isRunning = isResumed && !hasNoEntry(job.directory) && (await mayHaveStarted(options, job));
       if (isResumed && !isRunning) {
         await removeFromDocker(options, job);
         await removeFiles(options, job);
@@ -246,7 +249,7 @@ async function conclude<Verdict extends JobVerdict>(
     await job.readLog?.(verdict);
     if (mustCleanFirst) await removeFromDocker(options, job);
     if (isRequeued) await removeFiles(options, job);
-    job.record(
+    await job.record(
       { ...verdict, error: verdict.error === null ? null : mask(verdict.error) },
       outcome.kind === 'not_started' ? { attempts: job.attempts - 1, spentMs: job.spentMs } : {},
     );
@@ -315,7 +318,10 @@ export const mayContinueJob = (
   !stopping.aborted && job.stopReason() === undefined && Date.now() < job.deadlineAt && disk.hasFreeSpace();
 
 /** Checks the image again at the start, because ANY_IMAGE may have been on when the suite was saved. */
-export function chooseImage({ db, settings }: JobOptions, named: string | null): string {
+export function chooseImage(
+  { db, settings }: Pick<JobOptions, 'db' | 'settings'>,
+  named: string | null,
+): string {
   const image = named ?? defaultImage(db, settings);
   if (!isImageUsable(db, settings, image))
     throw new CannotRun(

@@ -32,7 +32,13 @@ export type WorkKind = {
 };
 
 /** Kinds of work that share slots. A closed lane claims nothing, and finishes what it claimed. */
-export type Lane = { slots: Slots; isOpen(): boolean; kinds: readonly WorkKind[] };
+export type Lane = {
+  slots: Slots;
+  isOpen(): boolean;
+  kinds: readonly WorkKind[];
+  /** Makes claims as one transaction. All of them are undone if one fails, and made again later. */
+  claimTogether?: (claims: () => void) => void;
+};
 
 type Queue = {
   wake(): void;
@@ -50,8 +56,7 @@ export function startQueue({ live, log, lanes }: { live: Live; log: Log; lanes: 
   let stopped = false;
   let scheduled = false;
 
-  const work = ({ slots }: Lane, { key, groups }: Item, run: Run) => {
-    const freeSlot = slots.begin(groups);
+  const work = (key: string, freeSlot: () => void, run: Run) => {
     const release = () => {
       freeSlot();
       wake();
@@ -68,7 +73,7 @@ export function startQueue({ live, log, lanes }: { live: Live; log: Log; lanes: 
   const resumeClaimed = () => {
     for (const lane of lanes)
       for (const item of lane.kinds.flatMap(kind => kind.listClaimed()))
-        if (!working.has(item.key)) work(lane, item, item.run);
+        if (!working.has(item.key)) work(item.key, lane.slots.begin(item.groups), item.run);
   };
 
   /** Groups take turns, and so do the owners of each group. */
@@ -89,16 +94,35 @@ export function startQueue({ live, log, lanes }: { live: Live; log: Log; lanes: 
   };
 
   const startWaiting = (lane: Lane) => {
-    while (lane.isOpen() && !lane.slots.isFull()) {
-      const waiting = lane.kinds.flatMap(kind => kind.listWaiting());
-      const next = nextItem(
-        waiting.filter(({ key, groups }) => !working.has(key) && lane.slots.mayBegin(groups)),
-      );
-      if (!next) return;
-      const run = next.claim();
-      // Many items may have been canceled. Let requests run before the next attempt.
-      if (!run) return wake();
-      work(lane, next, run);
+    const claimed = new Map<string, { freeSlot: () => void; run: Run }>();
+    const mayBegin = ({ key, groups }: Item) =>
+      !working.has(key) && !claimed.has(key) && lane.slots.mayBegin(groups);
+    const findNext = () =>
+      lane.isOpen() && !lane.slots.isFull()
+        ? nextItem(lane.kinds.flatMap(kind => kind.listWaiting()).filter(mayBegin))
+        : undefined;
+    const first = findNext();
+    if (!first) return;
+    const claimAll = () => {
+      for (let next: WaitingItem | undefined = first; next; next = findNext()) {
+        const run = next.claim();
+        // Many items may have been canceled. Let requests run before the next attempt.
+        if (!run) return wake();
+        claimed.set(next.key, { freeSlot: lane.slots.begin(next.groups), run });
+      }
+    };
+    try {
+      if (lane.claimTogether) lane.claimTogether(claimAll);
+      else claimAll();
+    } catch (error) {
+      if (lane.claimTogether) {
+        // The transaction was rolled back, so nothing is claimed.
+        for (const { freeSlot } of claimed.values()) freeSlot();
+        claimed.clear();
+      }
+      throw error;
+    } finally {
+      for (const [key, { freeSlot, run }] of claimed) work(key, freeSlot, run);
     }
   };
 

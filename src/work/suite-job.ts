@@ -5,8 +5,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isFinishedBuild } from '../domain/build.ts';
 import { CHECKOUT_STEP, volumeCheckoutPlan } from '../domain/container/checkout-script.ts';
-import { forkCacheName, type Mount, workspaceVolumeName } from '../domain/container/container-plan.ts';
-import type { MountedDependency } from '../domain/container/dependency-environment.ts';
+import { forkCacheName, workspaceVolumeName } from '../domain/container/container-plan.ts';
 import { COMMAND_STEP } from '../domain/container/entry-script.ts';
 import {
   findLaunched,
@@ -18,12 +17,13 @@ import {
 import { classifyOutcome, type Outcome, type Verdict } from '../domain/container/verdict.ts';
 import { HOST_IMAGE } from '../domain/names.ts';
 import { stepsBetween } from '../domain/result/history.ts';
+import { hasBegin, signalBegin } from '../engine/begin.ts';
 import { GitFailure } from '../engine/git/git.ts';
 import { createOutput } from '../engine/output.ts';
 import { type Build, claimBuild, findBuild, findBuildRequest } from '../store/builds.ts';
+import { markCacheUsed } from '../store/caches.ts';
 import type { LogWriter } from '../store/data/log-file.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
-import type { Dependency } from '../store/dependency-use.ts';
 import { findProject, type Project } from '../store/projects.ts';
 import { listFirstWaitingBuilds, listRunningBuilds } from '../store/queue.ts';
 import type { ArtifactCounts } from '../store/result/build-artifacts.ts';
@@ -32,10 +32,10 @@ import { type PreparedReport, recordReport } from '../store/result/reports.ts';
 import { findSuite, listAllVariables, type Variable } from '../store/suites.ts';
 import { moveBuild } from '../store/transition.ts';
 import { watchCancellation } from './cancellation.ts';
-import { followContainer } from './follow-container.ts';
+import type { EarlyStarts } from './early-start.ts';
+import { followContainer, startOnce } from './follow-container.ts';
 import {
   CannotRun,
-  chooseImage,
   createJobDirectory,
   describeJob,
   type Job,
@@ -45,22 +45,21 @@ import {
   readJson,
   removeResources,
 } from './job.ts';
+import { type Attached, type PrepareOptions, prepareSuite } from './prepare-suite.ts';
 import { collectArtifacts } from './result/collect-artifacts.ts';
 import { collectTests } from './result/collect-tests.ts';
 import { recordPresentInputs, recordUsedInputs, variablesOf } from './result/record-inputs.ts';
 import { logFailure } from './source/fetch-mirror.ts';
 import { findSource, type SourceProject, trustedSource } from './source/source.ts';
-import { readSecrets, writeEnvironment, writeSecrets } from './suite-variables.ts';
+import { environmentFileIn, readSecrets, writeEnvironment, writeSecrets } from './suite-variables.ts';
 
-type SuiteJobOptions = JobOptions & {
-  /** Returns the artifacts of the suite's dependencies, ready to mount. */
-  attach(suiteId: bigint): Promise<Attached>;
-  /** Returns the volume for /srv/cache. */
-  openCache(suiteId: bigint): string;
-  /** Queues a fetch of the commit, and resolves when it is done. */
-  fetchSource(project: SourceProject, hash: string, signal: AbortSignal): Promise<void>;
-  onFinished(build: Build): void;
-};
+type SuiteJobOptions = JobOptions &
+  PrepareOptions & {
+    early: Pick<EarlyStarts, 'claim' | 'take'>;
+    /** Queues a fetch of the commit, and resolves when it is done. */
+    fetchSource(project: SourceProject, hash: string, signal: AbortSignal): Promise<void>;
+    onFinished(build: Build): void;
+  };
 
 /** Connects builds to the queue. No build of a project starts while `isSourceMissing`. */
 export const suiteWork = (options: SuiteJobOptions, isSourceMissing: (projectId: bigint) => boolean) =>
@@ -72,20 +71,14 @@ export const suiteWork = (options: SuiteJobOptions, isSourceMissing: (projectId:
     claim: id =>
       options.db.write(() => {
         const build = claimBuild(options.db, id);
-        if (build) recordPresentInputs(options, build);
+        if (!build) return undefined;
+        recordPresentInputs(options, build);
+        options.early.claim(id);
         return build;
       }),
     listRunning: () => listRunningBuilds(options.db),
     createJob: build => createSuiteJob(options, build),
   });
-
-export type Attached = {
-  /** In launch order. */
-  dependencies: Dependency[];
-  /** The same, in search order. */
-  used: MountedDependency[];
-  mounts: Mount[];
-};
 
 /** What the log needs to know of a dependency that is started. */
 type Launched = Pick<LaunchedDependency, 'name' | 'launchCommand' | 'launchSeconds'>;
@@ -129,13 +122,24 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
       // Read once, so that exactly the values that the container gets are masked.
       const variables = variablesOf(db, build);
       job.secrets = variables.map(({ content }) => content);
-      return start(options, build, job, variables, log, release);
+      const early = options.early.take(build.id);
+      try {
+        return await start(options, build, job, variables, log, release, early);
+      } finally {
+        // What it has in Docker is removed next.
+        await early;
+      }
     },
     async resume(log) {
       marks = undefined;
       const kept = await readSecrets(db.vault, build.id, job.directory);
       job.secrets = kept ?? variablesOf(db, build).map(({ content }) => content);
       job.launched = (await readJson<Launched[]>(launchedFile(job))) ?? [];
+      if (hasBegin(job.directory)) {
+        // A server that was killed may not have let it run.
+        await options.host.engine.protectNetwork();
+        job.held.use(signalBegin(job.directory));
+      }
       return followContainer(options, job, log, undefined);
     },
     async collect(outcome, log) {
@@ -162,11 +166,11 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
         cancelBecause: find()?.cancelBecause ?? null,
         findLaunched: step => findLaunched(job.launched, step),
       }),
-    record({ event, exitCode, error }, changes) {
+    async record({ event, exitCode, error }, changes) {
       const tests = report && { tests: report.counts };
       const steps = event !== 'requeue' &&
         marks?.some(({ name }) => name === COMMAND_STEP) && { steps: stepsBetween(marks, Date.now()) };
-      const moved = db.write(() => {
+      const moved = await db.writeTogether(() => {
         const changed = moveBuild(db, build.id, event, {
           exitCode,
           error,
@@ -176,6 +180,7 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
           ...changes,
         });
         if (changed && report) recordReport(db, report);
+        if (changed && isFinishedBuild(changed.buildState)) markCacheUsed(db, changed.suiteId);
         return changed;
       });
       if (moved && isFinishedBuild(moved.buildState)) options.onFinished(moved);
@@ -216,6 +221,7 @@ async function start(
   variables: readonly Variable[],
   log: LogWriter,
   release: () => void,
+  starting: ReturnType<EarlyStarts['take']>,
 ): Promise<Outcome> {
   const { db, host } = options;
   const found = findProject(db, build.projectId);
@@ -224,43 +230,42 @@ async function start(
   const project = found && request && chooseSource(options, found, request);
   if (!project) return { kind: 'canceled' };
   if (!suite) throw new CannotRun('The suite was deleted before its build started.');
-  // Code that is not in the repository must not change what later builds find in the cache.
-  const isCacheKept = request.pullRequest === null && !request.local;
-  const cacheVolume = isCacheKept ? options.openCache(suite.id) : forkCacheName(instanceOf(db), build.id);
   const source = await findSource(options, project, build.commitRef);
   if (!source) {
     // The fetch does not occupy the slot. The build is queued again afterwards.
     release();
+    await (await starting)?.remove();
     await fetchMissingSource(options, build, project, log);
     return { kind: 'not_started' };
   }
   for (const note of source.notes) await log.line(note);
   if (request.local && request.withoutVariables && listAllVariables(db, suite.id).length > 0)
     await log.line(WITHOUT_VARIABLES);
-  const imageName = chooseImage(options, suite.image);
-  const [{ image, network }, attached] = await Promise.all([
-    host.prepare(imageName),
-    options.attach(suite.id),
-    createJobDirectory(job).then(() => writeSecrets(db.vault, build.id, job.directory, variables)),
-  ]);
+  const {
+    image,
+    imageName,
+    attached,
+    plan: prepared,
+  } = await prepareSuite(options, suite, request, build.id);
+  const recordInputs = ({ dependencies }: Attached) =>
+    recordUsedInputs(options, build, {
+      command: suite.command,
+      image: imageName,
+      imageId: image.imageId,
+      variables,
+      dependencies,
+    });
+  recordInputs(attached);
+  // As late as possible, because Docker needs most of the time to start it.
+  const early = await starting;
+  if (!early) await createJobDirectory(job);
+  await writeSecrets(db.vault, build.id, job.directory, variables);
   const planned: SuiteOptions = {
-    instance: instanceOf(db),
+    ...prepared,
     build: { id: build.id, commitRef: build.commitRef, nonce: job.nonce },
     project,
-    suite,
     branch: request.branch,
     tag: request.tag,
-    trigger: request.trigger ?? '',
-    triggerName: request.triggerName ?? '',
-    pullRequest: request.pullRequest?.toString() ?? '',
-    dependencies: attached.dependencies,
-    used: attached.used,
-    artifactMounts: attached.mounts,
-    cacheVolume,
-    isCacheKept,
-    image,
-    network,
-    limits: options.settings,
     mirror: source.mirror,
     snapshot: source.snapshot,
     submoduleMirrors: source.submoduleMirrors,
@@ -275,14 +280,8 @@ async function start(
       launchSeconds,
     }));
     await writeFile(launchedFile(job), JSON.stringify(job.launched));
-    const environmentFile = await writeEnvironment(job.directory, variables, used);
-    recordUsedInputs(options, build, {
-      command: suite.command,
-      image: imageName,
-      imageId: image.imageId,
-      variables,
-      dependencies,
-    });
+    const written = await writeEnvironment(job.directory, variables, used);
+    const environmentFile = written ?? (early && environmentFileIn(job.directory));
     const container = planSuite({
       ...plan,
       dependencies,
@@ -290,14 +289,21 @@ async function start(
       artifactMounts: mounts,
       ...(environmentFile && { environmentFile }),
     });
-    return followContainer(options, job, log, container);
+    if (early?.fits(container))
+      return followContainer(options, job, log, async () => {
+        job.held.use(await early.begin(container));
+      });
+    await early?.remove();
+    return followContainer(options, job, log, startOnce(host, container));
   };
   if (image.hasGit) return begin(planned, attached);
   const workspaceVolume = workspaceVolumeName(planned.instance, build.id);
   const outcome = await checkOutInVolume(options, job, log, planned, workspaceVolume);
   if (outcome.kind !== 'exit' || outcome.status !== 0) return outcome;
   // The checkout may have taken longer than the artifacts are reserved for.
-  return begin({ ...planned, workspaceVolume }, await options.attach(suite.id));
+  const attachedAgain = await options.attach(suite.id);
+  recordInputs(attachedAgain);
+  return begin({ ...planned, workspaceVolume }, attachedAgain);
 }
 
 function chooseSource(
@@ -341,7 +347,7 @@ async function checkOutInVolume(
     outputFile: checkout.outputFile,
     nonce: job.nonce,
   });
-  const outcome = await followContainer(options, checkout, log, plan);
+  const outcome = await followContainer(options, checkout, log, startOnce(host, plan));
   // The suite's output is another file, so its offsets start at 0.
   await log.beginAttempt();
   return outcome;

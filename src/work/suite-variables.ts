@@ -41,6 +41,8 @@ export async function writeSecrets(
   await writeFile(secretsFile(directory), vault.seal(contents, secretsCell(buildId)), { mode: 0o600 });
 }
 
+export const environmentFileIn = (directory: string) => join(directory, 'environment');
+
 /**
  * Writes what the commands of a container find in their environment: the variables, and the variables and search paths of
  * the dependencies, in search order. Returns the file, or undefined if there is nothing to set.
@@ -53,11 +55,15 @@ export async function writeEnvironment(
   if (variables.length === 0 && used.length === 0) return undefined;
   const all = [...variablesOfDependencies(used), ...variables];
   if (areTooLarge(all)) throw new CannotRun(VARIABLES_TOO_LARGE);
-  const file = join(directory, 'environment');
-  await writeFile(file, renderEnvironment(all, searchPathsOf(used)), { mode: 0o600 });
-  // The user of the container reads it. On the host, the job's directory is private.
+  await createEnvironment(directory, renderEnvironment(all, searchPathsOf(used)));
+  return environmentFileIn(directory);
+}
+
+/** The user of the container reads it. On the host, the job's directory is private. */
+export async function createEnvironment(directory: string, content = ''): Promise<void> {
+  const file = environmentFileIn(directory);
+  await writeFile(file, content, { mode: 0o600 });
   await chmod(file, 0o644);
-  return file;
 }
 
 /** Undefined if there is no file. Throws if it cannot be read, because its values would not be masked. */

@@ -33,6 +33,7 @@ import { deleteUnusedVersions } from '../store/kept-versions.ts';
 import type { Artifacts } from './artifacts.ts';
 import type { Caches } from './caches.ts';
 import type { ContainerHost } from './container-host.ts';
+import type { EarlyStarts } from './early-start.ts';
 import { IMPORT_PREFIX } from './import-dependency.ts';
 import type { LogFilters } from './result/filter-logs.ts';
 import { sweepArtifactFiles, sweepExpiredArtifacts } from './result/sweep-artifacts.ts';
@@ -45,6 +46,7 @@ export type SweepOptions = {
   artifacts: Pick<Artifacts, 'isHeld' | 'isVolumeNeeded'>;
   caches: Pick<Caches, 'listNeeded' | 'review'>;
   filters: Pick<LogFilters, 'repair'>;
+  early: Pick<EarlyStarts, 'holds'>;
   dataDirectory: string;
   retentionMs: number;
   /** How long artifacts of builds are kept. */
@@ -113,7 +115,9 @@ async function sweepOnce(
     for (const container of await host.engine.listContainers()) {
       const { kind, id } = container.owner;
       // Containers of other kinds are leftovers of a killed server.
-      const isNeeded = (kind === 'build' || kind === 'dependency') && isJobRunning(db, kind, id);
+      const isNeeded =
+        ((kind === 'build' || kind === 'dependency') && isJobRunning(db, kind, id)) ||
+        (kind === 'build' && options.early.holds(id));
       if (!isNeeded) await attempt(container.name, () => host.engine.removeContainer(container.containerId));
     }
   });
@@ -136,11 +140,11 @@ async function sweepOnce(
   });
 }
 
-/** A job's directory is created after the job is claimed, so one without a job is never needed again. */
-async function sweepJobs({ db, dataDirectory }: SweepOptions): Promise<void> {
+/** A directory is created after the job is claimed, or for a container that is started early. */
+async function sweepJobs({ db, dataDirectory, early }: SweepOptions): Promise<void> {
   for (const name of await readdir(join(dataDirectory, 'jobs'))) {
     const [, kind, id] = /^(build|dependency)-(\d+)$/.exec(name) ?? [];
-    if (kind && id && !isJobUnfinished(db, kind, id))
+    if (kind && id && !isJobUnfinished(db, kind, id) && !early.holds(id))
       await rm(jobDirectory(dataDirectory, kind, BigInt(id)), { recursive: true, force: true });
   }
 }

@@ -4,12 +4,13 @@
 import type { Settings } from '../config.ts';
 import { resourceName } from '../domain/container/container-plan.ts';
 import type { FiringOutcome } from '../domain/trigger/trigger.ts';
+import { closeKept } from '../engine/git/kept-connection.ts';
 import { clearSshLeftovers } from '../engine/git/ssh.ts';
 import { proxyOf } from '../engine/webhook.ts';
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
 import type { Build } from '../store/builds.ts';
-import { CACHES_TOPIC, markCacheUsed } from '../store/caches.ts';
+import { CACHES_TOPIC } from '../store/caches.ts';
 import { findWaitingCompile } from '../store/compile-queue.ts';
 import { sweepUploads } from '../store/data/archive-file.ts';
 import { uploadDirectory } from '../store/data/paths.ts';
@@ -25,6 +26,7 @@ import { createContainerHost } from './container-host.ts';
 import { createContainerSlots } from './container-slots.ts';
 import { type DeliveryOutcome, startDeliveries } from './deliver-notifications.ts';
 import { watchDisk } from './disk.ts';
+import { createEarlyStarts } from './early-start.ts';
 import { createFileSystems } from './file-systems.ts';
 import { createHostSlots } from './host-slots.ts';
 import { createKeyedMutex } from './keyed-mutex.ts';
@@ -128,33 +130,6 @@ export async function startWorkers(options: {
       undefined,
     wake: topic => live.publish([topic]),
   });
-  const repacks = createRepacks({ log, stopping: stopping.signal });
-  const shared = { db, live, log, dataDirectory, stopping: stopping.signal };
-  const fetch = {
-    ...shared,
-    mutex: createKeyedMutex(),
-    repacks,
-    handledForcePushes: new Set<bigint>(),
-  };
-  const filters = createLogFilters(shared);
-  const artifacts = createArtifacts({ db, host, dataDirectory, runAs: settings.runAs });
-  const sources = createMissingSources(fetch);
-  const jobOptions = {
-    ...shared,
-    settings,
-    host,
-    disk,
-    artifacts,
-    recipeMutex: createKeyedMutex(),
-    attach: artifacts.attachToSuite,
-    openCache: caches.open,
-    fetchSource: sources.fetch,
-    onFinished: (build: Build) => {
-      markCacheUsed(db, build.suiteId);
-      filters.add(build.id);
-      options.onBuildFinished(build);
-    },
-  };
   const slots = createContainerSlots({
     concurrency: settings.concurrency,
     compileSlots: settings.compileSlots,
@@ -162,6 +137,33 @@ export async function startWorkers(options: {
     dockerUnavailable: host.unavailable,
     hasFreeSpace: disk.hasFreeSpace,
   });
+  const repacks = createRepacks({ log, stopping: stopping.signal });
+  const shared = { db, live, log, dataDirectory, stopping: stopping.signal };
+  const artifacts = createArtifacts({ db, host, dataDirectory, runAs: settings.runAs });
+  const prepare = { host, settings, attach: artifacts.attachToSuite, openCache: caches.open };
+  const early = createEarlyStarts({ ...shared, ...prepare, freeSlots: slots.free });
+  const fetch = {
+    ...shared,
+    early,
+    mutex: createKeyedMutex(),
+    repacks,
+    handledForcePushes: new Set<bigint>(),
+  };
+  const filters = createLogFilters(shared);
+  const sources = createMissingSources(fetch);
+  const jobOptions = {
+    ...shared,
+    ...prepare,
+    early,
+    disk,
+    artifacts,
+    recipeMutex: createKeyedMutex(),
+    fetchSource: sources.fetch,
+    onFinished: (build: Build) => {
+      filters.add(build.id);
+      options.onBuildFinished(build);
+    },
+  };
   const wake = () => live.publish(['queue']);
   const pushOptions = { ...fetch, logLimitBytes: settings.logLimitBytes };
   const queue = startQueue({
@@ -175,8 +177,16 @@ export async function startWorkers(options: {
       },
       { slots: createHostSlots(wake), isOpen: disk.hasFreeSpace, kinds: [fetchWork(fetch), sources] },
       {
-        slots,
+        slots: {
+          ...slots,
+          begin(groups) {
+            const release = slots.begin(groups);
+            early.yieldSlots();
+            return release;
+          },
+        },
         isOpen: slots.isOpen,
+        claimTogether: db.write,
         kinds: [suiteWork(jobOptions, sources.isMissing), compileWork(jobOptions, slots)],
       },
     ],
@@ -208,6 +218,7 @@ export async function startWorkers(options: {
     artifacts,
     caches,
     filters,
+    early,
     dataDirectory,
     retentionMs: settings.retentionMs,
     artifactsMs: settings.artifactsMs,
@@ -246,9 +257,11 @@ export async function startWorkers(options: {
         deliveries.stop(),
         repacks.idle(),
         filters.idle(),
+        early.stop(),
       ]);
       clearTimeout(grace);
       host.close();
+      await closeKept(dataDirectory);
     },
   };
 }

@@ -260,6 +260,27 @@ describe('the text of a firehose', () => {
     stuck.close();
     quick.close();
   });
+
+  for (const version of versions)
+    test(`reaches a reader over ${version} that falls far behind without a new connection`, async () => {
+      const at = begin();
+      await app.writeLog(at.id, 'one\n');
+      const quick = await follow(app, `${at.path}/firehose`, { version });
+      const slow = await follow(app, `${at.path}/firehose`, { version });
+      for (const stream of [quick, slow]) await readTo(stream, 4);
+      const part = 'x'.repeat(2 * 1024 * 1024);
+      const PARTS = 10;
+      let length = 4;
+      // The slow reader does not read meanwhile: far more than the buffers of a connection hold.
+      for (let count = 0; count < PARTS; count += 1) {
+        await app.writeLog(at.id, part);
+        length += part.length;
+        await readTo(quick, length);
+      }
+      await app.writeLog(at.id, 'last\n');
+      assert.equal(textOf(await readTo(slow, length + 5)), `${part.repeat(PARTS)}last\n`);
+      for (const stream of [quick, slow]) stream.close();
+    });
 });
 
 test('the firehose of a dependency follows its compile, from before the upload', async () => {

@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SaxesParser } from 'saxes';
-import { createReportCollector } from '../../src/domain/result/junit.ts';
+import { createReportCollector } from '../../src/domain/result/report-collector.ts';
 import { createZip } from '../../src/engine/archive/build-zip.ts';
 import { readReportXml } from '../../src/engine/junit-xml.ts';
 import { readReports } from '../../src/work/result/read-reports.ts';

@@ -77,6 +77,10 @@ export async function startChild(
     stdio: ['ignore', 'pipe', 'inherit', ...(options.ipc ? (['ipc'] as const) : [])],
   });
   const closed = once(child, 'close');
+  // A benchmark that fails leaves no server behind.
+  const kill = () => void child.kill('SIGKILL');
+  process.once('exit', kill);
+  closed.then(() => process.off('exit', kill));
   let text = '';
   await new Promise<void>((resolve, reject) => {
     const timer = setTimeout(() => {
@@ -126,10 +130,20 @@ export async function openSocket(port: number, ca: string): Promise<TLSSocket> {
   return socket;
 }
 
-export function requestBytes(path: string, auth: string): Buffer {
-  const credentials = Buffer.from(auth).toString('base64');
+/** A GET, or a POST if there is a value to send. */
+export function requestBytes(path: string, auth: string, sent?: unknown): Buffer {
+  const body = sent === undefined ? '' : JSON.stringify(sent);
   return Buffer.from(
-    `GET ${path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic ${credentials}\r\n\r\n`,
+    [
+      `${sent === undefined ? 'GET' : 'POST'} ${path} HTTP/1.1`,
+      'Host: localhost',
+      `Authorization: Basic ${Buffer.from(auth).toString('base64')}`,
+      ...(sent === undefined
+        ? []
+        : ['Content-Type: application/json', `Content-Length: ${Buffer.byteLength(body)}`]),
+      '',
+      body,
+    ].join('\r\n'),
   );
 }
 
@@ -167,8 +181,9 @@ export async function measureRate(
   sockets: readonly TLSSocket[],
   request: Buffer,
   durationMs: number,
+  status = 200,
 ): Promise<number> {
-  const { length } = await askOnce(sockets[0] as TLSSocket, request);
+  const { length } = await askOnce(sockets[0] as TLSSocket, request, status);
   let answered = 0;
   const startedAt = performance.now();
   const endsAt = startedAt + durationMs;

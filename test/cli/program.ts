@@ -51,12 +51,13 @@ export function programPath(): Promise<string> {
     const addOn = join(directory, 'build/Release/better_sqlite3.node');
     mkdirSync(dirname(addOn), { recursive: true });
     if (!existsSync(addOn)) await symlink(native, addOn).catch(ignoreExisting);
-    const { program: code, server } = await bundle();
+    const { program: code, files } = await bundle();
     writeFileSync(join(work, 'assay.cjs'), code);
-    writeFileSync(join(work, 'server.cjs'), server);
     writeFileSync(join(work, 'assay.mjs'), await bundleClient());
-    mkdirSync(join(work, 'pages'));
-    for (const [name, content] of await makePageAssets()) writeFileSync(join(work, name), content);
+    for (const [name, content] of [...files, ...(await makePageAssets())]) {
+      mkdirSync(dirname(join(work, name)), { recursive: true });
+      writeFileSync(join(work, name), content);
+    }
     // Another test file may have made the same.
     await rename(work, program).catch(() => rmSync(work, { recursive: true }));
     return path;

@@ -1,4 +1,5 @@
-// A server that sends names to control the terminal, and names of files that lead out of a directory.
+// A server that sends names to control the terminal, and names of files that lead out of a directory, and one that sends a
+// part of a log again.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
@@ -89,6 +90,15 @@ const line = {
   text: ATTACK,
 };
 const change = { before: ATTACK, after: ATTACK, changed: true };
+const dependency = { id_str: '8', name: 'zlib', marketplace_state: 'compiled', artifact: null };
+/** What the server sends before the connection breaks, and afterwards. */
+const logEvents = [
+  [['log', { offset: 0, text: 'one\ntwo\n' }]],
+  [
+    ['log', { offset: 4, text: 'two\nthree\n' }],
+    ['end', dependency],
+  ],
+];
 const difference = {
   against: build,
   chosen: 'branch',
@@ -116,6 +126,7 @@ describe('A hostile server', () => {
   let directory: string;
   let env: Record<string, string>;
   let artifactName = ATTACK;
+  let firehoses = 0;
   before(async () => {
     directory = mkdtempSync(join(tmpdir(), 'assay-hostile-'));
     const [key, certificate] = [join(directory, 'key.pem'), join(directory, 'certificate.pem')];
@@ -140,6 +151,7 @@ describe('A hostile server', () => {
       ],
       [/\/builds\/2\/diff/, () => difference],
       [/\/search\?/, () => [line]],
+      [/^\/dependencies\?/, () => [dependency]],
       [/\/builds\/2\/artifacts\?/, () => [{ id_str: '7', path: artifactName, size: 3, sha256: '00' }]],
     ];
     server = createServer(
@@ -149,6 +161,12 @@ describe('A hostile server', () => {
         if (incoming.url?.endsWith('/log')) {
           outgoing.writeHead(200, { 'content-length': '100' });
           return void outgoing.write('partial\n', () => incoming.socket.destroy());
+        }
+        if (incoming.url?.endsWith('/firehose')) {
+          outgoing.writeHead(200, { 'content-type': 'text/event-stream' });
+          for (const [event, data] of logEvents[firehoses++] ?? [])
+            outgoing.write(`event: ${event}\ndata: ${JSON.stringify(data)}\n\n`);
+          return void outgoing.end();
         }
         const [, respond] = responses.find(([pattern]) => pattern.test(incoming.url ?? '')) ?? [];
         outgoing.writeHead(respond ? 200 : 404, { 'content-type': 'application/json' });
@@ -193,6 +211,12 @@ describe('A hostile server', () => {
         `${args.join(' ')}: ${JSON.stringify(stdout)}`,
       );
     }
+  });
+
+  it('repeats no line of a log when it lost the end and sends it again', async () => {
+    const { status, stdout } = await runClient(['dependencies', 'log', 'zlib', '--follow'], { env });
+    assert.equal(status, 0);
+    assert.equal(stdout, 'one\ntwo\nthree\n');
   });
 
   it('cannot write outside of the directory', async () => {

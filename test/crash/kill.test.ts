@@ -63,6 +63,11 @@ async function work(
     const suite = await create(`${project}/suites`, { name: 'unit', command: 'true' });
     await change('PUT', suite, { command: `echo ${turn}` });
     await change('PUT', project, { description: `changed ${turn}` });
+    // Requests that arrive together share a transaction.
+    if (random() < 0.3)
+      await Promise.all(
+        ['main', 'other'].map(commit_ref => create(`${project}/build_requests`, { commit_ref })),
+      );
     if (random() < 0.3) await change('DELETE', suite);
   }
 }

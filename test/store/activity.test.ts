@@ -217,7 +217,12 @@ describe('Activity', () => {
       moveBuild(other.db, builds[0] as bigint, 'fail');
       texts.clear();
       const viewer = viewerOf({ id: failing.ownerId });
-      for (const filter of [everything, { ...everything, branch: 'main' }]) {
+      for (const filter of [
+        everything,
+        { ...everything, branch: 'main' },
+        { ...everything, state: 'errored' as const },
+        { ...everything, project: 'a' },
+      ]) {
         const scope = scopeOf(other.db, viewer, filter);
         for (const direction of ['older', 'newer'] as const) {
           await listRecent(other.db, scope, { limit: 10, from: 1n, direction });
@@ -234,19 +239,30 @@ describe('Activity', () => {
       other[Symbol.dispose]();
     }
     const scans: string[] = [];
+    const searches = new Set<string>();
     for (const text of texts) {
       if (!/\bSELECT\b/.test(text) || text.includes('PRAGMA')) continue;
       const named = /@\w+/.test(text);
-      const values = { from: 1n, projects: '[1]', branch: 'main', projectId: 1n };
+      const values = {
+        from: 1n,
+        farthest: 1n,
+        projects: '[1]',
+        branch: 'main',
+        state: 'errored',
+        projectId: 1n,
+      };
       const count = text.split('?').length - 1;
       const statement = db.sqlite.prepare(`EXPLAIN QUERY PLAN ${text}`);
       const steps = (
         named ? statement.all(values) : statement.all(...Array.from({ length: count }, () => '1'))
       ) as { detail: string }[];
-      for (const { detail } of steps)
+      for (const { detail } of steps) {
+        searches.add(/USING COVERING INDEX (\w+)/.exec(detail)?.[1] ?? '');
         if (/^SCAN (?!(one|project) VIRTUAL TABLE|json_each|newest|\()/.test(detail))
           scans.push(`${detail}: ${text}`);
+      }
     }
+    assert.ok(searches.has('build_requests_state'), 'the state has an index');
     assert.ok(texts.size > 12, `${texts.size} statements`);
     const allowed =
       /USING (COVERING )?INDEX (builds_running|build_requests_fetching|build_requests_unfinished|projects_deleted)|^SCAN build_requests: SELECT id, project_id FROM build_requests WHERE id/;

@@ -104,7 +104,7 @@ export function hookSecretOf(db: Db, { trigger_id }: Planted): string {
 }
 
 export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestApp> {
-  const data = await mkdtemp(join(tmpdir(), 'assay-test-'));
+  const data = overrides.data ?? (await mkdtemp(join(tmpdir(), 'assay-test-')));
   const { settings } = readSettings(
     new Map([
       ['--data', data],

@@ -1,5 +1,5 @@
 // Reads test reports as the server does.
-import { createReportCollector } from '../../src/domain/result/junit.ts';
+import { createReportCollector } from '../../src/domain/result/report-collector.ts';
 import type { ReportedTest, TestResult } from '../../src/domain/result/test-result.ts';
 import { readReportXml, type XmlProblem } from '../../src/engine/junit-xml.ts';
 

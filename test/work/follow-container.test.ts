@@ -11,7 +11,12 @@ import { type Engine, EngineUnavailable } from '../../src/engine/engine.ts';
 import { createLive } from '../../src/live.ts';
 import { openLog } from '../../src/store/data/log-file.ts';
 import type { ContainerHost } from '../../src/work/container-host.ts';
-import { type ContainerRun, followContainer, mayHaveStarted } from '../../src/work/follow-container.ts';
+import {
+  type ContainerRun,
+  followContainer,
+  mayHaveStarted,
+  startOnce,
+} from '../../src/work/follow-container.ts';
 import { plainJob } from './plain-job.ts';
 
 async function createFixture(
@@ -52,7 +57,13 @@ async function createFixture(
     print: (text: string) => appendFileSync(job.outputFile, text),
     exit: () => appendFileSync(job.outputFile, `${recordPrefix('abc')}exit command 0\x1e`),
     mayHaveStarted: () => mayHaveStarted({ host, live, stopping: stopping.signal }, job),
-    run: () => followContainer({ host, live, stopping: stopping.signal }, job, log, {} as ContainerPlan),
+    run: () =>
+      followContainer(
+        { host, live, stopping: stopping.signal },
+        job,
+        log,
+        startOnce(host, {} as ContainerPlan),
+      ),
   };
 }
 

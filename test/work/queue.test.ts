@@ -7,19 +7,33 @@ import { test } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { createLive } from '../../src/live.ts';
 import { createLog } from '../../src/log.ts';
-import { createBuildRequest, recordCommit } from '../../src/store/builds.ts';
+import { claimBuild, createBuildRequest, recordCommit } from '../../src/store/builds.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { createDeploy, createStrategy } from '../../src/store/deploys.ts';
 import { createProject } from '../../src/store/projects.ts';
-import { listFetching, listRunningBuilds, listWaitingRequests } from '../../src/store/queue.ts';
+import {
+  listFetching,
+  listFirstWaitingBuilds,
+  listRunningBuilds,
+  listWaitingRequests,
+} from '../../src/store/queue.ts';
 import { moveDeploy } from '../../src/store/transition.ts';
+import { createContainerSlots } from '../../src/work/container-slots.ts';
 import { createHostSlots } from '../../src/work/host-slots.ts';
 import { createKeyedMutex } from '../../src/work/keyed-mutex.ts';
 import { deployWork } from '../../src/work/push-deploy.ts';
 import { type Lane, startQueue, type WorkKind } from '../../src/work/queue.ts';
 import { fetchWork } from '../../src/work/source/fetch-commit.ts';
 import { createRepacks } from '../../src/work/source/repack-mirrors.ts';
-import { addAccount, addProject, commitFields, keyPair, openFixture } from '../store/fixture.ts';
+import {
+  addAccount,
+  addBuilds,
+  addProject,
+  addSuite,
+  commitFields,
+  keyPair,
+  openFixture,
+} from '../store/fixture.ts';
 
 type Deployer = Parameters<typeof deployWork>[1];
 
@@ -37,6 +51,7 @@ function queueOf(db: Db, path: string, deploy: Deployer = async () => {}, hasFre
     stopping: stopping.signal,
     mutex: createKeyedMutex(),
     repacks: createRepacks({ log, stopping: stopping.signal }),
+    early: { reserve: () => new Map(), start: () => {}, removeUnused: () => {} },
     handledForcePushes: new Set<bigint>(),
   };
   const lane = (kind: WorkKind): Lane => ({
@@ -115,6 +130,59 @@ test('a deploy waits while the disk is nearly full, and one in progress continue
   await queue.stop();
   assert.deepEqual(started, [interrupted.id, waiting.id]);
   assert.deepEqual(resumed, [interrupted.id], 'only this one may have been pushed before');
+});
+
+test('builds are claimed together or not at all, and a failed claim keeps no slot', async () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const builds = [addProject(db), addProject(db)].flatMap(project => {
+    const suites = [addSuite(db, project.id).id];
+    return addBuilds(db, project, suites).builds;
+  });
+  const slots = createContainerSlots({
+    concurrency: 2,
+    compileSlots: undefined,
+    dataDirectory: dirname(fixture.path),
+    dockerUnavailable: () => undefined,
+    hasFreeSpace: () => true,
+  });
+  const live = createLive();
+  const failed = Promise.withResolvers<string>();
+  const ran = Promise.withResolvers<void>();
+  const running = new Set<bigint>();
+  let isDiskFull = true;
+  const kind: WorkKind = {
+    listClaimed: () => [],
+    listWaiting: () =>
+      listFirstWaitingBuilds(db).map(({ id, projectId }) => ({
+        key: `build ${id}`,
+        groups: ['build'],
+        owner: `project ${projectId}`,
+        enqueuedAt: id,
+        claim() {
+          if (isDiskFull && id === builds[1]) throw new Error('no space left on device');
+          return (
+            claimBuild(db, id) &&
+            (async () => {
+              running.add(id);
+              if (running.size === builds.length) ran.resolve();
+            })
+          );
+        },
+      })),
+  };
+  const log = createLog(failed.resolve, {});
+  const lanes = [{ slots, isOpen: slots.isOpen, kinds: [kind], claimTogether: db.write }];
+  const queue = startQueue({ live, log, lanes });
+  assert.match(await failed.promise, /no space left on device/);
+  assert.equal(running.size, 0);
+  assert.equal(slots.used(), 0);
+  assert.deepEqual(listRunningBuilds(db), []);
+  isDiskFull = false;
+  queue.wake();
+  await ran.promise;
+  assert.deepEqual([...running].toSorted(), builds.toSorted());
+  await queue.stop();
 });
 
 test('projects with many deploys do not delay one with a single deploy', async () => {

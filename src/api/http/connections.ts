@@ -263,6 +263,8 @@ function checkOne(connection: Connection, limits: ConnectionLimits, now: number)
   const { socket, secure, session, traffic } = connection;
   if (!secure) return;
   const isEnded = secure.writableEnded;
+  // Node.js closes idle connections of HTTP/1.1. Counting their bytes too would delay requests when there are many.
+  if (connection.requests === 0 && !isEnded && !session) return;
   const bytes = socket.bytesWritten - secure.writableLength + (isEnded ? 0 : socket.bytesRead);
   if (bytes !== traffic.bytes) connection.traffic = { bytes, at: now };
   else if ((connection.requests > 0 || isEnded) && now - traffic.at > limits.stallMs) socket.destroy();

@@ -183,10 +183,10 @@ function closeUnlessRead(incoming: IncomingMessage, outgoing: ServerResponse): v
   }) as typeof writeHead;
 }
 
-function isNormalized(target: string): boolean {
-  const path = target.split(/[?#]/, 1)[0] as string;
-  return path.startsWith('/') && !/\\|\/\/|(^|\/)(\.|%2e){1,2}(\/|$)/i.test(path);
-}
+/** A path with `\`, `//`, `.` or `..`. */
+const UNNORMALIZED = /^[^?#]*?(?:\\|\/\/|\/(?:\.|%2e){1,2}(?:[/?#]|$))/i;
+
+const isNormalized = (target: string) => target.startsWith('/') && !UNNORMALIZED.test(target);
 
 function notAnEndpoint(): Response {
   const refused = refusal('api_does_not_exists');

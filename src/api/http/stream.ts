@@ -20,6 +20,8 @@ export const STOPPING = 'assay:stopping';
 export type EventStream = {
   /** False when the reader has disconnected. */
   readonly open: boolean;
+  /** How much of what was sent is not written yet. */
+  readonly lagBytes: number;
   /** Sends a frame of any size. Drops a reader that lags too far behind with earlier frames. */
   send(frame: Buffer): void;
   /** Resolves when everything sent so far is written, or the reader has disconnected. Await it between large frames. */
@@ -42,7 +44,11 @@ export function openStream(outgoing: ServerResponse, isAllowed: () => boolean): 
     'x-content-type-options': 'nosniff',
   });
   // With HTTP/2, the underlying stream has the buffer.
-  const sink = (outgoing as unknown as { stream?: Writable }).stream ?? outgoing;
+  const { stream: http2 } = outgoing as unknown as { stream?: Writable };
+  const sink = http2 ?? outgoing;
+  // Node would write four buffers for each chunk of HTTP/1.1. Here a chunk is one buffer, which readers share.
+  const isChunked = !http2 && outgoing.chunkedEncoding;
+  if (isChunked) outgoing.chunkedEncoding = false;
   const closeListeners: (() => void)[] = [];
   let open = true;
   /** Pieces that wait for the reader. */
@@ -61,7 +67,7 @@ export function openStream(outgoing: ServerResponse, isAllowed: () => boolean): 
     const piece = waiting.shift();
     if (piece === undefined) return false;
     waitingBytes -= piece.length;
-    outgoing.write(piece);
+    outgoing.write(isChunked ? chunkOf(piece) : piece);
     return true;
   };
   const pump = () => {
@@ -81,6 +87,8 @@ export function openStream(outgoing: ServerResponse, isAllowed: () => boolean): 
     if (destroy) sink.destroy();
     else {
       while (writeNext());
+      // The last chunk.
+      if (isChunked) outgoing.chunkedEncoding = true;
       outgoing.end();
     }
     settleDrained();
@@ -101,14 +109,19 @@ export function openStream(outgoing: ServerResponse, isAllowed: () => boolean): 
     get open() {
       return open;
     },
+    get lagBytes() {
+      return sink.writableLength + waitingBytes;
+    },
     send(bytes) {
       if (!open) return;
-      if (sink.writableLength + waitingBytes > MAX_LAG_BYTES) {
+      if (stream.lagBytes > MAX_LAG_BYTES) {
         close(true);
         return;
       }
-      for (let at = 0; at < bytes.length; at += PIECE_BYTES)
-        waiting.push(bytes.subarray(at, at + PIECE_BYTES));
+      if (bytes.length <= PIECE_BYTES) waiting.push(bytes);
+      else
+        for (let at = 0; at < bytes.length; at += PIECE_BYTES)
+          waiting.push(bytes.subarray(at, at + PIECE_BYTES));
       waitingBytes += bytes.length;
       // Otherwise the next drain event writes what waits.
       if (stallTimer === undefined) pump();
@@ -122,6 +135,18 @@ export function openStream(outgoing: ServerResponse, isAllowed: () => boolean): 
     end: () => close(false),
   };
   return stream;
+}
+
+let lastPiece: Buffer | undefined;
+let lastChunk = Buffer.alloc(0);
+
+/** A piece as a chunk of HTTP/1.1. The readers of a log get the same piece one after the other: it is encoded once. */
+function chunkOf(piece: Buffer): Buffer {
+  if (piece !== lastPiece) {
+    lastPiece = piece;
+    lastChunk = Buffer.concat([Buffer.from(`${piece.length.toString(16)}\r\n`), piece, Buffer.from('\r\n')]);
+  }
+  return lastChunk;
 }
 
 /** What a handler returns after it has opened a stream. */

@@ -13,8 +13,8 @@ import {
 import { createProgress, sizeText } from '../../command/progress.ts';
 import { COMPILE_CANCELED } from '../../domain/dependency.ts';
 import { type Connection, copyBody, ServerError } from '../connection.ts';
-import { followEvents } from '../event-stream.ts';
 import { EXIT, exitStatusOf, refused, unreachable } from '../exit-status.ts';
+import { followLog, type LogPrinter, linePrinter, plainPrinter, textOfLine } from '../log-output.ts';
 import { ageText, jsonLine, paintState, plain, styleOf, table, write } from '../output.ts';
 import type { Dependency } from '../records.ts';
 import { HOST_LINES, hostFlags, withConnection } from '../session.ts';
@@ -260,7 +260,7 @@ const log = dependencyCommand({
   async run(connection, invocation) {
     const { flags, positionals } = invocation;
     const dependency = await findDependency(connection, positionals[0] ?? '');
-    const printer = logPrinter(flags.has('--json'));
+    const printer = printerFor(flags.has('--json'));
     if (flags.has('--follow')) return follow(connection, invocation, dependency, printer);
     const response = await connection.open('GET', `/dependencies/${dependency.id_str}/log`);
     let offset = 0;
@@ -303,7 +303,7 @@ async function finish(
 ): Promise<number> {
   const isJson = invocation.flags.has('--json');
   if (!invocation.flags.has('--no-wait'))
-    return follow(connection, invocation, dependency, isJson ? undefined : logPrinter(false));
+    return follow(connection, invocation, dependency, isJson ? undefined : plainPrinter);
   if (isJson)
     await write(jsonLine(await connection.call<Dependency>('GET', `/dependencies/${dependency.id_str}`)));
   else await write(`The compile of ${plain(dependency.name)} is queued.\n`);
@@ -326,28 +326,19 @@ async function follow(
   process.once('SIGINT', interrupt);
   try {
     const path = `/dependencies/${dependency.id_str}/firehose`;
-    const events = followEvents(connection, path, {
-      onInterrupted: () => remark('connection lost, trying again'),
-      onResumed: () => remark('connected again'),
-    });
-    for await (const { event, data } of events) {
-      if (event === 'log') {
-        const { offset, text } = JSON.parse(data) as { offset: number; text: string };
-        await printer?.print(Buffer.from(text), offset);
-      } else if (event === 'state') {
-        const { marketplace_state: state, waiting } = JSON.parse(data) as Dependency;
+    const record = await followLog<Dependency>(
+      connection,
+      path,
+      printer,
+      ({ marketplace_state: state, waiting }) => {
         if (state === 'waiting_archive_upload') remark('it waits for the archive of its source');
         else if (state === 'enqueued_for_compile')
           remark(`the compile is queued${waiting ? `: ${plain(waiting.reason)}` : ''}`);
-      } else if (event === 'end') {
-        await printer?.end();
-        const record = JSON.parse(data) as Dependency;
-        if (!printer) await write(jsonLine(record));
-        process.stderr.write(`${resultLine(style, record)}\n`);
-        return compileStatus(record);
-      }
-    }
-    return EXIT.passed;
+      },
+    );
+    if (!printer) await write(jsonLine(record));
+    process.stderr.write(`${resultLine(style, record)}\n`);
+    return compileStatus(record);
   } finally {
     process.off('SIGINT', interrupt);
   }
@@ -362,35 +353,9 @@ function resultLine(style: ReturnType<typeof styleOf>, record: Dependency): stri
 const compileStatus = ({ marketplace_state: state, error }: Dependency): number =>
   error === COMPILE_CANCELED ? EXIT.canceled : exitStatusOf(state);
 
-type LogPrinter = { print(bytes: Buffer, offset: number): Promise<void>; end(): Promise<void> };
-
 /** As the log is, or a record for each line. */
-function logPrinter(isJson: boolean): LogPrinter {
-  if (!isJson) return { print: bytes => write(bytes), end: async () => {} };
-  let kept = Buffer.alloc(0);
-  let keptAt = 0;
-  const printLines = async (isLast: boolean) => {
-    for (let end = kept.indexOf('\n') + 1; kept.length > 0; end = kept.indexOf('\n') + 1) {
-      const length = end > 0 ? end : isLast ? kept.length : 0;
-      if (length === 0) return;
-      const text = kept
-        .subarray(0, length)
-        .toString('utf8')
-        .replace(/\r?\n$/, '');
-      await write(jsonLine({ offset: keptAt, text }));
-      kept = kept.subarray(length);
-      keptAt += length;
-    }
-  };
-  return {
-    async print(bytes, offset) {
-      if (kept.length === 0) keptAt = offset;
-      kept = Buffer.concat([kept, bytes]);
-      await printLines(false);
-    },
-    end: () => printLines(true),
-  };
-}
+const printerFor = (isJson: boolean): LogPrinter =>
+  isJson ? linePrinter((line, offset) => jsonLine({ offset, text: textOfLine(line) })) : plainPrinter;
 
 async function listDependencies(connection: Connection, isShared: boolean): Promise<Dependency[]> {
   const found: Dependency[] = [];

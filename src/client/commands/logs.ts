@@ -4,7 +4,6 @@ import { type Command, type Invocation, UsageError } from '../../command/command
 import { isFinishedBuild } from '../../domain/build.ts';
 import { LONGEST_STEP, lastStepIn } from '../../domain/result/log-step.ts';
 import { COMPRESSED, copyBody } from '../connection.ts';
-import { followEvents } from '../event-stream.ts';
 import { EXIT, exitStatusOf } from '../exit-status.ts';
 import {
   buildCommand,
@@ -16,13 +15,13 @@ import {
   type Target,
   untilBuilds,
 } from '../find-build.ts';
+import { followLog, type LogPrinter, linePrinter, plainPrinter, textOfLine } from '../log-output.ts';
 import { durationText, jsonLine, plain, stateText, styleOf, write } from '../output.ts';
 import type { Build, SuiteBuild } from '../records.ts';
 import type { ProjectSession } from '../session.ts';
 
 /** A longer step is read again from the server instead of being kept in memory. */
 const MAX_KEPT_BYTES = 32 << 20;
-const NEWLINE = 0x0a;
 
 export const logs: Command = buildCommand({
   name: 'logs',
@@ -75,24 +74,16 @@ function remark({ environment, flags }: Invocation, text: string): void {
 
 const logPath = ({ path }: ProjectSession, build: Build) => `${path}/builds/${build.id_str}/log`;
 
-/** Prints pieces of a log, which begin at an offset in it. */
-type Printer = {
-  print(bytes: Buffer, offset: number): Promise<void>;
-  /** Prints a last line that has no end. */
-  end(): Promise<void>;
-  /** Asks for the times of what was written meanwhile. */
-  refresh(): Promise<void>;
-};
-
 /** As the log is, or line by line with --times and --json. */
-async function createPrinter(session: ProjectSession, { flags }: Invocation, build: Build): Promise<Printer> {
+async function createPrinter(
+  session: ProjectSession,
+  { flags }: Invocation,
+  build: Build,
+): Promise<LogPrinter> {
   const isJson = flags.has('--json');
-  if (!isJson && !flags.has('--times'))
-    return { print: bytes => write(bytes), end: async () => {}, refresh: async () => {} };
+  if (!isJson && !flags.has('--times')) return plainPrinter;
   const times = await openTimes(session, build);
-  let kept: Buffer = Buffer.alloc(0);
-  let keptAt = 0;
-  const lineText = (line: Buffer, offset: number): Uint8Array | string => {
+  return linePrinter((line, offset) => {
     const atMs = times.at(offset);
     if (!isJson) return Buffer.concat([Buffer.from(clockText(atMs)), line]);
     return jsonLine({
@@ -100,50 +91,23 @@ async function createPrinter(session: ProjectSession, { flags }: Invocation, bui
       suite_id_str: build.suite_id_str,
       offset,
       ...(atMs !== undefined && { time: new Date(atMs).toISOString() }),
-      text: line.toString('utf8').replace(/\r?\n$/, ''),
+      text: textOfLine(line),
     });
-  };
-  return {
-    async print(bytes, offset) {
-      if (kept.length === 0) keptAt = offset;
-      kept = kept.length === 0 ? bytes : Buffer.concat([kept, bytes]);
-      const lines: (Uint8Array | string)[] = [];
-      let start = 0;
-      for (let at = kept.indexOf(NEWLINE); at !== -1; at = kept.indexOf(NEWLINE, start)) {
-        lines.push(lineText(kept.subarray(start, at + 1), keptAt + start));
-        start = at + 1;
-      }
-      kept = Buffer.from(kept.subarray(start));
-      keptAt += start;
-      if (lines.length > 0) await write(isJson ? lines.join('') : Buffer.concat(lines as Uint8Array[]));
-    },
-    async end() {
-      if (kept.length > 0) await write(lineText(kept, keptAt));
-    },
-    refresh: times.refresh,
-  };
+  });
 }
 
 /** When the bytes of a log were written. Of what is written from now on, the time is that of its arrival. */
 async function openTimes({ connection, path }: ProjectSession, build: Build) {
-  const known: [endOffset: number, atMs: number][] = [];
+  const { times } = await connection.call<{ times: [endOffset: number, atMs: number][] }>(
+    'GET',
+    `${path}/builds/${build.id_str}/log/times`,
+  );
   let next = 0;
-  const refresh = async () => {
-    const from = String(known.at(-1)?.[0] ?? 0);
-    const { times } = await connection.call<{ times: typeof known }>(
-      'GET',
-      `${path}/builds/${build.id_str}/log/times`,
-      { query: { from } },
-    );
-    known.push(...times);
-  };
-  await refresh();
   return {
-    refresh,
     /** Offsets must increase. */
     at(offset: number): number | undefined {
-      while (next < known.length && (known[next]?.[0] ?? 0) <= offset) next += 1;
-      return known[next]?.[1] ?? (isFinishedBuild(build.build_state) ? undefined : Date.now());
+      while (next < times.length && (times[next]?.[0] ?? 0) <= offset) next += 1;
+      return times[next]?.[1] ?? (isFinishedBuild(build.build_state) ? undefined : Date.now());
     },
   };
 }
@@ -161,7 +125,7 @@ function clockText(atMs: number | undefined): string {
   return `${shownClock}  `;
 }
 
-async function printLog(session: ProjectSession, build: Build, printer: Printer, from = 0): Promise<void> {
+async function printLog(session: ProjectSession, build: Build, printer: LogPrinter, from = 0): Promise<void> {
   const response = await session.connection.open('GET', logPath(session, build), {
     headers: from > 0 ? { range: `bytes=${from}-` } : COMPRESSED,
   });
@@ -179,29 +143,11 @@ async function follow(
   { connection, path }: ProjectSession,
   invocation: Invocation,
   build: Build,
-  printer: Printer,
+  printer: LogPrinter,
 ): Promise<number> {
-  let printed = 0;
-  const events = followEvents(connection, `${path}/builds/${build.id_str}/firehose`, {
-    onInterrupted: () => process.stderr.write('assay: connection lost, trying again\n'),
-    onResumed: () => process.stderr.write('assay: connected again\n'),
-  });
-  for await (const { event, data } of events) {
-    if (event === 'log') {
-      const { offset, text } = JSON.parse(data) as { offset: number; text: string };
-      const bytes = Buffer.from(text);
-      // A server that was killed may have lost the end of the log. It sends it again.
-      const skipped = Math.min(bytes.length, Math.max(0, printed - offset));
-      await printer.print(bytes.subarray(skipped), offset + skipped);
-      printed = Math.max(printed, offset + bytes.length);
-    } else if (event === 'end') {
-      await printer.end();
-      const ended = JSON.parse(data) as Build;
-      remark(invocation, `${endText(ended)}.`);
-      return exitStatusOf(ended.build_state);
-    }
-  }
-  return EXIT.unreachable;
+  const ended = await followLog<Build>(connection, `${path}/builds/${build.id_str}/firehose`, printer);
+  remark(invocation, `${endText(ended)}.`);
+  return exitStatusOf(ended.build_state);
 }
 
 /** `Failed with exit code 2 after 12 s`. */
@@ -237,7 +183,7 @@ async function printFailed(session: ProjectSession, invocation: Invocation, targ
 }
 
 /** Only the end of a log says which step is the last: it is read to the end first. */
-async function printLastStep(session: ProjectSession, build: Build, printer: Printer): Promise<void> {
+async function printLastStep(session: ProjectSession, build: Build, printer: LogPrinter): Promise<void> {
   const response = await session.connection.open('GET', logPath(session, build));
   let kept: Buffer[] = [];
   let keptBytes = 0;

@@ -10,6 +10,8 @@ export const RUN_DIRECTORY = '/srv/run';
 export const HOME_DIRECTORY = '/home/assay';
 export const OUTPUT_FILE = '/srv/.assay/output';
 export const ENVIRONMENT_FILE = '/srv/.assay/environment';
+/** Has what a container waits for that was started early. See waiting-plan.ts. */
+export const BEGIN_DIRECTORY = '/srv/.assay/begin';
 export const ARCHIVE_FILE = '/srv/.assay/archive';
 /** The volumes of a union are mounted here as well, so that Docker sees them in use and does not remove them. */
 export const LAYERS_DIRECTORY = '/srv/.assay/parts';

@@ -1,19 +1,9 @@
-// Turns the elements of JUnit XML reports into tests. There is no standard: what the many writers of such reports do
-// differently is known here. Everything that is kept is bounded, and secrets in it are masked.
+// Turns the elements of JUnit XML reports into test cases. There is no standard: what the many writers of such reports do
+// differently is known here.
 
-import { append, createKeep, type Excerpt, excerptOf, MAX_NAME_CHARACTERS } from './kept-text.ts';
-import { mergeRepeated } from './test-identity.ts';
-import type { ReportedTest, TestResult } from './test-result.ts';
-import { createTestTable } from './test-table.ts';
+import { append, type Excerpt, excerptOf, MAX_NAME_CHARACTERS } from './kept-text.ts';
+import type { TestResult } from './test-result.ts';
 
-export const MAX_CASES = 100_000;
-const MAX_MESSAGE_BYTES = 4 * 1024;
-const MAX_DETAILS_BYTES = 16 * 1024;
-/** Of all messages of a build, and of all its details. */
-const MAX_KEPT_BYTES = 4 * 1024 * 1024;
-const MAX_NAMES_BYTES = 32 * 1024 * 1024;
-const CASES_AT_ONCE = 64;
-const MIN_OUTPUT_BYTES = 1024;
 const MAX_ATTACHMENTS = 20;
 /** A whole number from here on is in nanoseconds: as seconds it would be more than a day, and tests take longer than 86 µs. */
 const NANOSECONDS_FROM = 86_400;
@@ -29,25 +19,16 @@ export type ReportEvents = {
   close(): void;
 };
 
-type ReportReader = ReportEvents & {
+export type ReportReader = ReportEvents & {
   /** Ends the report. A test case that is still open counts if it has failed already. */
   end(): void;
   /** Whether the report holds a test suite. */
   readonly hasSuite: boolean;
 };
 
-export type ReportCollector = {
-  /** Begins a report. One is open at a time. Its functions throw a ReportStop at a limit. */
-  openReport(): ReportReader;
-  /** Each test once. They are made one by one. */
-  list(): Iterable<ReportedTest>;
-  /** The time of all test cases, including repeated ones. */
-  readonly durationMs: number;
-};
-
 type Suite = { name: string; file: string | undefined };
 
-type Case = {
+export type Case = {
   classname: string;
   name: string;
   file: string | undefined;
@@ -61,7 +42,7 @@ type Case = {
 };
 
 /** What a case holds. Most hold nothing. */
-type Remarks = {
+export type Remarks = {
   failed: number;
   errored: number;
   /** Failures of other attempts. */
@@ -74,9 +55,7 @@ type Remarks = {
   attachments: string[];
 };
 
-const firstLine = (excerpt: Excerpt | undefined) => excerpt?.head.trimStart().split('\n', 1)[0] ?? '';
-
-const failuresOf = ({ failed, errored, retries }: Remarks) => failed + errored + retries;
+export const failuresOf = ({ failed, errored, retries }: Remarks) => failed + errored + retries;
 
 /** An open element, and where its text goes. */
 type Frame = 'suite' | 'case' | 'text' | 'output' | 'other';
@@ -87,159 +66,8 @@ const isDisabled = (status: string | undefined) => status !== undefined && disab
 const scriptFile = /\.[cm]?[jt]sx?$/;
 const separator = ' › ';
 
-/** `secrets` are masked in all texts that are kept. */
-export function createReportCollector(secrets: readonly string[]): ReportCollector {
-  const classnames = createIndex();
-  const files = createIndex('');
-  const table = createTestTable(MAX_CASES, classnames.texts, files.texts);
-  const keep = createKeep(secrets);
-  /** They are recorded together, because each copy of a string takes its time. */
-  let pending: Case[] = [];
-  /** How often the report has a distinct test of the same name. */
-  const occurrences = new Map<number, number>();
-  let lastClass: { given: string; kept: number } | undefined;
-  let cases = 0;
-  let nameBytes = 0;
-  let messageBytes = 0;
-  let detailsBytes = 0;
-  let durationMs = 0;
-
-  const classOf = (given: string): number => {
-    // The cases of a class stand together.
-    if (lastClass?.given !== given) lastClass = { given, kept: classnames.indexOf(keep.name(given)) };
-    return lastClass.kept;
-  };
-
-  const keepMessage = ({ message: given, type, text, output }: Remarks): string => {
-    const first = given.trim() || firstLine(text) || type || firstLine(output);
-    const message = keep.text(excerptOf(first), Math.min(MAX_MESSAGE_BYTES, MAX_KEPT_BYTES - messageBytes));
-    messageBytes += Buffer.byteLength(message);
-    return message;
-  };
-
-  const keepDetails = (one: Remarks): string => {
-    let left = Math.min(MAX_DETAILS_BYTES, MAX_KEPT_BYTES - detailsBytes);
-    const sections: string[] = [];
-    const add = (excerpt: Excerpt | undefined, reservedBytes: number) => {
-      const section = excerpt ? keep.text(excerpt, left - reservedBytes) : '';
-      if (section === '') return;
-      sections.push(section);
-      left -= Buffer.byteLength(section) + 2;
-    };
-    add(one.text, one.output || one.attachments.length > 0 ? MIN_OUTPUT_BYTES : 0);
-    add(excerptOf(one.attachments.map(path => `[[ATTACHMENT|${path}]]`).join('\n')), 0);
-    add(one.output, 0);
-    const details = sections.join('\n\n');
-    detailsBytes += Buffer.byteLength(details);
-    return details;
-  };
-
-  /** Finds or adds the test. */
-  const testOf = (one: Case, names: Buffer, start: number, end: number): number => {
-    const file = one.file === undefined ? 0 : files.indexOf(keep.name(one.file));
-    let classNumber = classOf(one.classname);
-    let test = table.numberOf(classNumber, names, start, end);
-    const knownFile = table.fileOf(test);
-    if (knownFile !== 0 && file !== 0 && knownFile !== file) {
-      // Another test of the same name, not the same one again.
-      classNumber = classnames.indexOf(`${classnames.texts[classNumber]} (${files.texts[file]})`);
-      test = table.numberOf(classNumber, names, start, end);
-    }
-    if (one.isDistinct) {
-      const count = (occurrences.get(test) ?? 0) + 1;
-      occurrences.set(test, count);
-      if (count > 1) {
-        const name = Buffer.from(`${names.toString('utf8', start, end)} (${count})`);
-        test = table.numberOf(classNumber, name, 0, name.length);
-      }
-    }
-    if (file !== 0) table.setFile(test, file);
-    return test;
-  };
-
-  const record = (one: Case, names: Buffer, start: number, end: number): void => {
-    const knownTests = table.size;
-    const test = testOf(one, names, start, end);
-    const result = resultOf(one);
-    const remarks =
-      result === 'skipped' || !one.remarks || failuresOf(one.remarks) === 0 ? undefined : one.remarks;
-    const values = {
-      result,
-      durationMs: one.durationMs === undefined ? undefined : Math.round(one.durationMs),
-      isFlaky: remarks !== undefined && result === 'passed',
-      retries: remarks?.retries ?? 0,
-      message: remarks ? keepMessage(remarks) : '',
-      details: remarks ? keepDetails(remarks) : '',
-    };
-    if (table.size > knownTests) table.set(test, values);
-    else {
-      const earlier = table.get(test);
-      table.set(test, mergeRepeated(earlier, { ...earlier, ...values }));
-    }
-  };
-
-  const recordPending = (): void => {
-    const recorded = pending;
-    const names = keep.names(recorded.map(one => one.name));
-    pending = [];
-    nameBytes += names.length;
-    let start = 0;
-    for (const one of recorded) {
-      let end = start;
-      while (names[end] !== 0) end++;
-      record(one, names, start, end);
-      start = end + 1;
-    }
-  };
-
-  const add = (one: Case): void => {
-    if (cases === MAX_CASES)
-      throw new ReportStop(`The build has more than ${MAX_CASES} test cases. The rest was left out.`);
-    if (nameBytes + classnames.bytes + files.bytes > MAX_NAMES_BYTES)
-      throw new ReportStop('The names of the tests are too long in total. The rest was left out.');
-    cases++;
-    durationMs += one.durationMs ?? 0;
-    pending.push(one);
-    if (pending.length === CASES_AT_ONCE) recordPending();
-  };
-
-  return {
-    openReport() {
-      occurrences.clear();
-      return openReport(add, recordPending);
-    },
-    *list() {
-      for (let test = 0; test < table.size; test++) yield table.get(test);
-    },
-    get durationMs() {
-      return Math.round(durationMs);
-    },
-  };
-}
-
-/** Numbers texts from 0 in order of their first appearance. */
-function createIndex(...known: string[]) {
-  const texts: string[] = [];
-  const numbers = new Map<string, number>();
-  let bytes = 0;
-  const indexOf = (text: string): number => {
-    const number = numbers.get(text);
-    if (number !== undefined) return number;
-    numbers.set(text, texts.length);
-    bytes += text.length;
-    return texts.push(text) - 1;
-  };
-  for (const text of known) indexOf(text);
-  return {
-    texts: texts as readonly string[],
-    indexOf,
-    get bytes() {
-      return bytes;
-    },
-  };
-}
-
-function openReport(add: (one: Case) => void, recordPending: () => void): ReportReader {
+/** Calls `add` for each test case, and `recordPending` at the end of the report. */
+export function openReport(add: (one: Case) => void, recordPending: () => void): ReportReader {
   const suites: Suite[] = [];
   const cases: Case[] = [];
   const frames: Frame[] = [];
@@ -414,7 +242,7 @@ function projectPath(file: string | undefined): string | undefined {
   return file?.replace(/^(?:file:\/\/)?\/srv\/project\//, '');
 }
 
-function resultOf({ isDisabled, isMarkedFlaky, isSkipped, remarks }: Case): TestResult {
+export function resultOf({ isDisabled, isMarkedFlaky, isSkipped, remarks }: Case): TestResult {
   if (isDisabled) return 'skipped';
   if (remarks && remarks.failed + remarks.errored > 0 && !isMarkedFlaky)
     return remarks.failed > 0 ? 'failed' : 'errored';

@@ -17,9 +17,11 @@ import {
   directoryEnd,
   directoryHeader,
   localHeader,
+  MAX_STORED_BLOCK_BYTES,
   type NewEntry,
   STORED,
   type StoredEntry,
+  storedBlockHeader,
   storedBlocks,
 } from './zip-format.ts';
 
@@ -42,8 +44,8 @@ const MAX_QUEUED = 16;
 const MIN_DEFLATE_BYTES = 128;
 /** Deflating so little takes less time on this thread than on another. */
 const SYNC_BYTES = 16 << 10;
-/** How long the writer waits for deflate, in all. After that, a block is stored as it is unless a processor is idle. */
-const MAX_WAIT_MS = 100;
+/** So much of large files is deflated in any case. After that, a block is stored as it is unless a processor is idle. */
+const DEFLATE_FIRST_BYTES = 32 << 20;
 /** Docker needs one to read the files, and this process another one to write them. */
 const IDLE_PROCESSORS = Math.max(0, availableParallelism() - 2);
 /** From this size on, checksums are computed on another thread. */
@@ -58,7 +60,10 @@ const WORTHWHILE = 0.9;
 const deflateAsync = promisify(deflateRaw);
 
 /** Creates or replaces the file. */
-export async function createZip(file: string): Promise<ZipWriter> {
+export async function createZip(
+  file: string,
+  { deflateFirstBytes = DEFLATE_FIRST_BYTES, idleProcessors = IDLE_PROCESSORS } = {},
+): Promise<ZipWriter> {
   const handle = await open(file, 'w', 0o600);
   const entries: (StoredEntry & NewEntry & { headerAt: number })[] = [];
   let batch = Buffer.allocUnsafe(WRITE_BYTES);
@@ -102,8 +107,9 @@ export async function createZip(file: string): Promise<ZipWriter> {
   /** Files of one block that are being deflated, in order. */
   const waiting: { entry: NewEntry; block: Buffer; deflated: Promise<Buffer>; sha256: string }[] = [];
   let thread: ContentHash | undefined;
-  let waitedMs = 0;
   let deflates = 0;
+  /** How much of large files was deflated. */
+  let deflatedBytes = 0;
 
   /** Blocks of one file can be inflated as one because all but the last end with a flush. */
   async function deflate(block: Buffer, isLast: boolean): Promise<Buffer> {
@@ -118,17 +124,10 @@ export async function createZip(file: string): Promise<ZipWriter> {
     return deflated;
   }
 
-  async function settle<T>(deflated: Promise<T>): Promise<T> {
-    const startedAt = performance.now();
-    const settled = await deflated;
-    waitedMs += performance.now() - startedAt;
-    return settled;
-  }
-
   async function appendWaiting(leave = 0): Promise<void> {
     while (waiting.length > leave) {
       const { entry, block, deflated, sha256 } = waiting.shift() as (typeof waiting)[0];
-      const packed = await settle(deflated);
+      const packed = await deflated;
       const method = packed.length < block.length * WORTHWHILE ? DEFLATED : STORED;
       const content = method === DEFLATED ? packed : block;
       const sum = crc32(block);
@@ -166,12 +165,16 @@ export async function createZip(file: string): Promise<ZipWriter> {
     let blockBytes = 0;
     /** Blocks that are deflated or stored, in order. */
     const queued: { block: Buffer; pieces: Promise<Buffer[]> }[] = [];
+    /** No more blocks are deflated: the rest is written as it comes. */
+    let isRestStored = false;
+    /** How much of the stored block that was begun is missing. */
+    let storedLeftBytes = 0;
     const header = (storedBytes: number, sum: number) =>
       localHeader({ ...entry, method: method ?? STORED, crc32: sum, storedBytes });
 
     const appendNext = async () => {
       const next = queued.shift() as (typeof queued)[0];
-      for (const piece of await settle(next.pieces)) {
+      for (const piece of await next.pieces) {
         await append(piece);
         freeBuffer(piece);
       }
@@ -190,16 +193,34 @@ export async function createZip(file: string): Promise<ZipWriter> {
         await append(method === DEFLATED ? first : full);
         return;
       }
-      while (deflates >= BLOCKS_AT_ONCE && waitedMs < MAX_WAIT_MS) await appendNext();
-      const atOnce = waitedMs < MAX_WAIT_MS ? BLOCKS_AT_ONCE : Math.min(BLOCKS_AT_ONCE, IDLE_PROCESSORS);
-      const pieces =
-        deflates < atOnce
-          ? deflate(full, isLast).then(deflated => [deflated])
-          : Promise.resolve(storedBlocks(full, isLast));
+      const isFirst = deflatedBytes < deflateFirstBytes;
+      while (isFirst && deflates >= BLOCKS_AT_ONCE) await appendNext();
+      const atOnce = isFirst ? BLOCKS_AT_ONCE : Math.min(BLOCKS_AT_ONCE, idleProcessors);
+      const mayDeflate = deflates < atOnce;
+      if (mayDeflate) deflatedBytes += full.length;
+      const pieces = mayDeflate
+        ? deflate(full, isLast).then(deflated => [deflated])
+        : Promise.resolve(storedBlocks(full, isLast));
       // Awaited later, after other blocks have been read.
       pieces.catch(() => {});
       queued.push({ block: full, pieces });
       if (queued.length > MAX_QUEUED || deflates === 0) await appendNext();
+      if (atOnce > 0) return;
+      while (queued.length > 0) await appendNext();
+      isRestStored = true;
+    };
+
+    /** Returns what does not belong to the stored block that was begun. */
+    const appendStored = async (rest: Buffer) => {
+      if (storedLeftBytes === 0) {
+        storedLeftBytes = Math.min(MAX_STORED_BLOCK_BYTES, entry.sizeBytes - readBytes);
+        await append(storedBlockHeader(storedLeftBytes, readBytes + storedLeftBytes === entry.sizeBytes));
+      }
+      const piece = rest.subarray(0, storedLeftBytes);
+      await append(piece);
+      storedLeftBytes -= piece.length;
+      readBytes += piece.length;
+      return rest.subarray(piece.length);
     };
 
     for await (const chunk of content) {
@@ -210,6 +231,10 @@ export async function createZip(file: string): Promise<ZipWriter> {
           await append(rest);
           readBytes += rest.length;
           break;
+        }
+        if (isRestStored) {
+          rest = await appendStored(rest);
+          continue;
         }
         const taken = Math.min(rest.length, BLOCK_BYTES - blockBytes);
         block.set(rest.subarray(0, taken), blockBytes);

@@ -24,16 +24,23 @@ const UTF8_NAMES = 1 << 11;
 const MAX_UINT16 = 0xffff;
 const MAX_UINT32 = 0xffffffff;
 
-/** A block as a part of a deflated file that is not compressed, in pieces. It begins and ends at a whole byte. */
-export function storedBlocks(block: Buffer, isLast: boolean): Buffer[] {
+export const MAX_STORED_BLOCK_BYTES = MAX_UINT16;
+
+/** Precedes content in a deflated file that is not compressed. It must begin at a whole byte. */
+export function storedBlockHeader(contentBytes: number, isLast: boolean): Buffer {
+  const header = Buffer.alloc(5);
+  header.writeUInt8(isLast ? 1 : 0, 0);
+  header.writeUInt16LE(contentBytes, 1);
+  header.writeUInt16LE(~contentBytes & MAX_UINT16, 3);
+  return header;
+}
+
+/** A part of a deflated file that is not compressed, in pieces. */
+export function storedBlocks(content: Buffer, isLast: boolean): Buffer[] {
   const pieces: Buffer[] = [];
-  for (let at = 0; at < block.length; at += MAX_UINT16) {
-    const piece = block.subarray(at, at + MAX_UINT16);
-    const header = Buffer.alloc(5);
-    header.writeUInt8(isLast && at + piece.length === block.length ? 1 : 0, 0);
-    header.writeUInt16LE(piece.length, 1);
-    header.writeUInt16LE(~piece.length & MAX_UINT16, 3);
-    pieces.push(header, piece);
+  for (let at = 0; at < content.length; at += MAX_STORED_BLOCK_BYTES) {
+    const piece = content.subarray(at, at + MAX_STORED_BLOCK_BYTES);
+    pieces.push(storedBlockHeader(piece.length, isLast && at + piece.length === content.length), piece);
   }
   return pieces;
 }

@@ -1,6 +1,7 @@
 // Reads a mirror: resolves refs, reads commits and finds the replacements of commits after a forced push. Never writes to it.
 
 import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type CommitIdentity, hashesThatNeedPatches, matchReplacements } from '../../domain/replacements.ts';
 import type { CommitRange } from '../../domain/result/build-diff.ts';
@@ -38,6 +39,9 @@ const NO_DATE = '1970-01-01T00:00:00+00:00';
 /** A branch takes precedence over a tag, and a tag over a hash. One git process checks all three. */
 export async function resolveRef(mirror: string, ref: string): Promise<ResolvedRef> {
   const name = plainName(ref);
+  // A branch that was just fetched is a file of its own. Reading it takes less time than starting git.
+  const head = await readFile(join(mirror, 'refs/heads', name), 'latin1').catch(() => '');
+  if (/^[0-9a-f]{40}\n$/.test(head)) return { ref: head.trimEnd(), branch: name, tag: '' };
   const isHash = /^[0-9a-f]{7,40}$/i.test(name);
   const objects = [`refs/heads/${name}^{commit}`, `refs/tags/${name}^{commit}`];
   // Git reports "ambiguous" only for the bare digits.
@@ -98,7 +102,7 @@ async function checkObjects(mirror: string, objects: readonly string[]) {
 const COMMIT_FORMAT = ['%H', '%an', '%ae', '%aI', '%cn', '%ce', '%cI', '%D', '%B', ''].join('%x00');
 
 export async function readCommit(mirror: string, hash: string): Promise<CommitRead> {
-  const [commit, branches] = await Promise.all([
+  const [commit, descendants] = await Promise.all([
     runGit(
       [
         'log',
@@ -107,6 +111,7 @@ export async function readCommit(mirror: string, hash: string): Promise<CommitRe
         `--format=${COMMIT_FORMAT}`,
         '--no-mailmap',
         '--decorate=full',
+        '--decorate-refs=refs/heads/',
         '--decorate-refs=refs/tags/',
         '--name-only',
         '--no-renames',
@@ -118,7 +123,7 @@ export async function readCommit(mirror: string, hash: string): Promise<CommitRe
       ],
       { repository: mirror, outputMax: COMMIT_MAX },
     ),
-    branchesContaining(mirror, fullHash(hash)),
+    listDescendants(mirror, fullHash(hash)),
   ]);
   const [ref = '', authorName = '', authorEmail = '', authored = '', ...rest] = commit.output.split('\0');
   const [committerName = '', committerEmail = '', committed = '', decoration = '', message = ''] = rest;
@@ -133,33 +138,40 @@ export async function readCommit(mirror: string, hash: string): Promise<CommitRe
     committerName,
     committerEmail,
     committedDate: withOffset(committed),
-    branches,
-    // Ref names may contain commas but no spaces.
-    tags: decoration
-      .split(', ')
-      .map(name => name.replace(/^tag: refs\/tags\//, ''))
-      .filter(name => name !== '')
-      .sort(),
+    branches: [...namesIn(decoration, BRANCH_NAME), ...descendants].sort(),
+    tags: namesIn(decoration, TAG_NAME).sort(),
     files,
   };
 }
 
+const BRANCH_NAME = /^(?:HEAD -> )?refs\/heads\//;
+const TAG_NAME = /^tag: refs\/tags\//;
+
+/** The names of one kind in a decoration. Ref names may contain commas but no spaces. */
+const namesIn = (decoration: string, kind: RegExp): string[] =>
+  decoration.split(', ').flatMap(name => (kind.test(name) ? [name.replace(kind, '')] : []));
+
 // Ignores a branch that a power failure left without content.
 const ONLY_DESCENDANTS = ['--ignore-missing', '--ancestry-path', '--simplify-by-decoration'];
 
-// Walks the history once for all branches. `for-each-ref --contains` walks it once for each, which takes seconds for an old
-// commit in thousands of branches.
-async function branchesContaining(mirror: string, hash: string): Promise<string[]> {
-  const [descendants, branches] = await Promise.all([
-    runGit(['rev-list', ...ONLY_DESCENDANTS, '--branches', `^${hash}`], {
-      repository: mirror,
-    }),
-    runGit(['for-each-ref', '--format=%(objectname) %(refname:lstrip=2)', 'refs/heads'], {
-      repository: mirror,
-    }),
-  ]);
-  const tips = new Set([hash, ...lines(descendants.output)]);
-  return lines(branches.output).flatMap(line => (tips.has(line.slice(0, 40)) ? [line.slice(41)] : []));
+/**
+ * The branches whose head is a descendant of the commit. Walks the history once for all branches. `for-each-ref --contains`
+ * walks it once for each, which takes seconds for an old commit in thousands of branches.
+ */
+async function listDescendants(mirror: string, hash: string): Promise<string[]> {
+  const { output } = await runGit(
+    [
+      'log',
+      ...ONLY_DESCENDANTS,
+      '--format=%D',
+      '--decorate=full',
+      '--decorate-refs=refs/heads/',
+      '--branches',
+      `^${hash}`,
+    ],
+    { repository: mirror },
+  );
+  return lines(output).flatMap(decoration => namesIn(decoration, BRANCH_NAME));
 }
 
 // Newer versions of git write UTC as Z. Git prints nothing for a date that is out of its range.

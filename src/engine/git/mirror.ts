@@ -5,13 +5,16 @@ import { existsSync, utimesSync } from 'node:fs';
 import { access, mkdir, readdir, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fullHash, GitFailure, hostOf, type OnOutput, plainName, runGit, submoduleHostOf } from './git.ts';
-import { type SshAccess, withSsh } from './ssh.ts';
+import { type KeptCall, withKeptSsh } from './kept-connection.ts';
+import { type SshAccess, type SshSession, withSsh } from './ssh.ts';
 
 export type FetchMirror = {
   mirror: string;
   url: string;
   isSubmodule?: boolean;
   ssh: SshAccess;
+  /** Keeps the connection to the host for a while, under this name. */
+  connection?: Pick<KeptCall, 'name' | 'watch'>;
   signal?: AbortSignal;
   stallMs?: number;
   deadlineMs?: number;
@@ -116,21 +119,34 @@ export const pullRequestRef = (number: number) => `${PULL_REQUESTS}/${number}`;
 
 async function callHost(mirror: string, fetch: FetchMirror, refspecs: readonly string[]): Promise<string> {
   const host = fetch.isSubmodule ? submoduleHostOf(fetch.url) : hostOf(fetch.url);
+  const stallMs = fetch.stallMs ?? STALL_MS;
+  const endsAt = performance.now() + (fetch.deadlineMs ?? DEADLINE_MS);
   await ensureMirror(mirror);
-  await clearUnfinished(mirror, fetch);
-  await writeFile(join(mirror, UNFINISHED), '');
-  const { messages } = await withSsh(fetch.ssh, ssh =>
-    runGit(fetchArguments(fetch.url, refspecs), {
+  const call = async (ssh: SshSession, signal?: AbortSignal, onOutput?: OnOutput) => {
+    await clearUnfinished(mirror, fetch);
+    await writeFile(join(mirror, UNFINISHED), '');
+    const { messages } = await runGit(fetchArguments(fetch.url, refspecs), {
       repository: mirror,
       ssh,
       host,
-      signal: fetch.signal,
-      stallMs: fetch.stallMs ?? STALL_MS,
-      deadlineMs: fetch.deadlineMs ?? DEADLINE_MS,
-      ...(fetch.onOutput && { onOutput: fetch.onOutput }),
-    }),
+      signal,
+      stallMs,
+      deadlineMs: endsAt - performance.now(),
+      onOutput(chunk, from) {
+        onOutput?.(chunk, from);
+        fetch.onOutput?.(chunk, from);
+      },
+    });
+    return messages;
+  };
+  const { connection, signal } = fetch;
+  if (!connection || fetch.isSubmodule) return await withSsh(fetch.ssh, ssh => call(ssh, signal));
+  const destination = fetch.url.slice(0, fetch.url.indexOf(':'));
+  return await withKeptSsh(
+    fetch.ssh,
+    { ...connection, destination, host, signal, openMs: stallMs },
+    (ssh, attempt) => call(ssh, attempt.signal, attempt.onOutput),
   );
-  return messages;
 }
 
 async function fetchInto(mirror: string, fetch: FetchMirror): Promise<Fetched> {

@@ -27,6 +27,16 @@ const EXIT_POLL_MS = 20;
 const EXIT_TIMEOUT_MS = 1_000;
 
 export async function withSsh<T>(access: SshAccess, use: (session: SshSession) => Promise<T>): Promise<T> {
+  const session = await openSession(access);
+  try {
+    return await use(session);
+  } finally {
+    await closeSession(session);
+  }
+}
+
+/** Creates the directory of a session. The caller closes it. */
+export async function openSession(access: SshAccess): Promise<SshSession> {
   const parent = join(access.dataDirectory, 'tmp');
   await mkdir(parent, { recursive: true, mode: 0o700 });
   await mkdir(join(access.dataDirectory, 'ssh'), { recursive: true, mode: 0o700 });
@@ -39,21 +49,33 @@ export async function withSsh<T>(access: SshAccess, use: (session: SshSession) =
     await writeFile(join(directory, 'config'), await clientConfig(access, directory, connectTimeoutMs), {
       mode: 0o600,
     });
-    return await use({
+    return {
       directory,
       connectTimeoutMs,
       environment: {
         HOME: home,
-        GIT_SSH_COMMAND: `echo $$ >${shellQuote(join(directory, 'pid'))}; exec ssh -F ${shellQuote(join(directory, 'config'))}`,
+        GIT_SSH_COMMAND: sshCommand(directory),
         GIT_SSH_VARIANT: 'ssh',
         // ssh's ConnectTimeout starts only after the name is resolved.
         RES_OPTIONS: 'timeout:3 attempts:2',
       },
-    });
-  } finally {
-    await endSsh(directory);
+    };
+  } catch (error) {
     await rm(directory, { recursive: true, force: true });
+    throw error;
   }
+}
+
+/** For GIT_SSH_COMMAND. Paths in the options are relative to the directory of the session. */
+export function sshCommand(directory: string, options = ''): string {
+  const config = shellQuote(join(directory, 'config'));
+  return `cd ${shellQuote(directory)}; echo $$ >pid; exec ssh -F ${config} ${options}`;
+}
+
+/** Ends what runs in the session and removes its directory. */
+export async function closeSession({ directory }: Pick<SshSession, 'directory'>): Promise<void> {
+  await endSsh(directory);
+  await rm(directory, { recursive: true, force: true });
 }
 
 // When git is stopped, its ssh process runs on for as long as the host keeps the session open. Resolves when it has exited.
@@ -81,11 +103,8 @@ export async function clearSshLeftovers(dataDirectory: string): Promise<void> {
   const names = await readdir(parent).catch(ignoreMissing);
   const left = (names ?? []).filter(name => name.startsWith('ssh-'));
   await Promise.all(
-    left.map(async name => {
-      // Its ssh process may still be fetching or pushing.
-      await endSsh(join(parent, name));
-      await rm(join(parent, name), { recursive: true, force: true });
-    }),
+    // Its ssh process may still be fetching or pushing.
+    left.map(name => closeSession({ directory: join(parent, name) })),
   );
 }
 
@@ -114,7 +133,7 @@ async function clientConfig(access: SshAccess, directory: string, connectTimeout
     PermitLocalCommand: 'no',
     RequestTTY: 'no',
     EscapeChar: 'none',
-    // Each call authenticates again: a kept connection would not notice a changed host key or a revoked project key.
+    // Only kept-connection.ts shares a connection, in which case it overrides these.
     ControlMaster: 'no',
     ControlPath: 'none',
     ControlPersist: 'no',

@@ -69,6 +69,8 @@ async function findLfs(mirror: string, hash: string): Promise<boolean> {
     [
       'grep',
       '--quiet',
+      // Starting threads takes longer than reading a few files.
+      '--threads=1',
       '--fixed-strings',
       '-e',
       'filter=lfs',

@@ -5,6 +5,7 @@ import { openSqlite, type Sqlite } from './db.ts';
 
 /** A full check of a larger file would delay the start, so only both ends of every table and index are read. */
 const FULL_CHECK_MAX_BYTES = 64 * 1024 ** 2;
+const ENDS_PER_STATEMENT = 100;
 
 export function checkDatabaseFile(path: string): 'sound' | 'empty' | 'damaged' {
   const { size } = statSync(path);
@@ -27,27 +28,32 @@ export function isDamageError(error: unknown): boolean {
   return typeof code === 'string' && /^SQLITE_(NOTADB|CORRUPT)/.test(code);
 }
 
-/** Reads the first and the last row of every table and index. A damaged page throws. */
+/** Reads the first and the last entry of every table and index. A damaged page throws. */
 function readEnds(sqlite: Sqlite): void {
-  for (const query of queriesOfEnds(sqlite)) sqlite.prepare(query).get();
+  const queries = queriesOfEnds(sqlite).map(query => `(${query})`);
+  // Few statements, because compiling one takes longer than running it.
+  while (queries.length > 0) sqlite.prepare(`SELECT ${queries.splice(0, ENDS_PER_STATEMENT)}`).get();
 }
 
-/** Each query reads one row of one table or index, however long it is. */
+/** Each query reads one entry of one table or index, however long it is. */
 export function queriesOfEnds(sqlite: Sqlite): string[] {
   const trees = sqlite
     .prepare(
-      "SELECT type, name, tbl_name AS owner, sql FROM sqlite_schema WHERE type IN ('table', 'index') AND rootpage > 0",
+      `SELECT type, name, tbl_name AS owner, sql,
+         (SELECT json_group_array(column.name ORDER BY column.seqno) FROM pragma_index_info(tree.name) AS column) AS columns
+       FROM sqlite_schema AS tree WHERE type IN ('table', 'index') AND rootpage > 0`,
     )
-    .all() as { type: 'table' | 'index'; name: string; owner: string; sql: string | null }[];
-  return trees.flatMap(({ type, name, owner, sql }) => {
-    if (type === 'table')
-      return ['ASC', 'DESC'].map(direction => `SELECT * FROM "${owner}" ORDER BY rowid ${direction} LIMIT 1`);
-    const columns = (sqlite.pragma(`index_info("${name}")`) as { name: string }[]).map(column => column.name);
+    .all() as { type: 'table' | 'index'; name: string; owner: string; sql: string | null; columns: string }[];
+  return trees.flatMap(({ type, name, owner, sql, columns }) => {
     // SQLite uses a partial index only for a query with the same condition.
     const [condition = ''] = /\bWHERE .*$/s.exec(sql ?? '') ?? [];
+    const [order, source] =
+      type === 'table'
+        ? [['rowid'], `"${owner}"`]
+        : [JSON.parse(columns) as string[], `"${owner}" INDEXED BY "${name}" ${condition}`];
     return ['ASC', 'DESC'].map(
       direction =>
-        `SELECT * FROM "${owner}" INDEXED BY "${name}" ${condition} ORDER BY ${columns.map(column => `"${column}" ${direction}`).join(', ')} LIMIT 1`,
+        `SELECT 1 FROM ${source} ORDER BY ${order.map(column => `"${column}" ${direction}`).join(', ')} LIMIT 1`,
     );
   });
 }

@@ -15,6 +15,11 @@ export type Db = {
   now(): number;
   /** Runs `change` as one durable transaction, or as part of the current one. */
   write<T>(change: () => T): T;
+  /**
+   * Runs `change` in one durable transaction with those of other callers that arrive meanwhile: the disk is synced once for
+   * all. Resolves when it is durable. If one of them fails, each runs again by itself. `size` is how many changes it counts as.
+   */
+  writeTogether<T>(change: () => T, size?: number): Promise<T>;
   /** A new id. Allowed only inside `write`, whose transaction stores it. */
   newId(): bigint;
   /** Marks a topic as changed. Its subscribers are notified once the transaction is durable. */
@@ -34,6 +39,8 @@ export type Db = {
 
 const BUSY_TIMEOUT_MS = 10_000;
 const MAX_STATEMENTS = 500;
+/** How many changes `writeTogether` puts into one transaction, unless a single caller has more. */
+const MAX_TOGETHER = 32;
 
 export type Sqlite = Database.Database & Disposable;
 
@@ -46,6 +53,13 @@ export function openSqlite(path: string, options: { readonly?: boolean } = {}): 
   sqlite.pragma(`busy_timeout = ${BUSY_TIMEOUT_MS}`);
   return Object.assign(sqlite, { [Symbol.dispose]: () => void sqlite.close() });
 }
+
+type WaitingChange = {
+  change(): unknown;
+  size: number;
+  resolve(result: unknown): void;
+  reject(error: unknown): void;
+};
 
 export function openDb(path: string, vault: Vault, now: () => number = Date.now, onUpgrade?: OnUpgrade): Db {
   const sqlite = openSqlite(path);
@@ -96,6 +110,46 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now,
     }
   };
 
+  const notify = () => {
+    db.onWrite();
+    // After the transaction is completely over: subscribers may write.
+    if (touched.size === 0) return;
+    const topics = touched;
+    touched = new Set();
+    db.onCommit(topics);
+  };
+
+  const waiting: WaitingChange[] = [];
+  const writeWaiting = () => {
+    let total = 0;
+    const end = waiting.findIndex(({ size }, index) => {
+      total += size;
+      return index > 0 && total > MAX_TOGETHER;
+    });
+    const group = waiting.splice(0, end === -1 ? waiting.length : end);
+    if (waiting.length > 0) setImmediate(writeWaiting);
+    let results: unknown[];
+    try {
+      results = transact(() => group.map(({ change }) => change()));
+    } catch {
+      // Nothing was written. Each runs by itself, so that only the one that fails is refused.
+      for (const { change, resolve, reject } of group)
+        try {
+          resolve(db.write(change));
+        } catch (error) {
+          reject(error);
+        }
+      return;
+    }
+    try {
+      notify();
+      for (const [index, { resolve }] of group.entries()) resolve(results[index]);
+    } catch (error) {
+      // A subscriber failed. The changes are durable and must not run again.
+      for (const { reject } of group) reject(error);
+    }
+  };
+
   const db: Db = {
     orm: drizzle(cacheStatements(sqlite)),
     vault,
@@ -107,14 +161,14 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now,
     write(change) {
       if (sqlite.inTransaction) return change();
       const result = transact(change);
-      db.onWrite();
-      // Notify after the transaction is completely over: subscribers may write.
-      if (touched.size > 0) {
-        const topics = touched;
-        touched = new Set();
-        db.onCommit(topics);
-      }
+      notify();
       return result;
+    },
+    writeTogether(change, size = 1) {
+      const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+      waiting.push({ change, size, resolve, reject });
+      if (waiting.length === 1) setImmediate(writeWaiting);
+      return promise as Promise<ReturnType<typeof change>>;
     },
     get writing() {
       return writing;
@@ -193,6 +247,32 @@ export function insertInto<Table extends SQLiteTable>(
   };
 }
 
+/** Changes columns of a row while its state is that of `row`. Returns the changed row, or undefined if the state is another. */
+export function updateIn<Table extends SQLiteTable, Row extends Table['$inferSelect'] & { id: bigint }>(
+  table: Table,
+  stateKey: keyof Row & string,
+): (db: Db, row: Row, changes: Partial<Row>) => Row | undefined {
+  const columns = getTableColumns(table);
+  const columnOf = (key: string) => columns[key] as (typeof columns)[string];
+  const statements = prepared(() => new Map<string, Database.Statement>());
+  return (db, row, changes) => {
+    const changed = Object.entries(changes).filter(([, value]) => value !== undefined);
+    const set = changed.map(([key]) => `${columnOf(key).name} = ?`).join(', ');
+    let statement = statements(db).get(set);
+    if (!statement) {
+      statement = db.sqlite.prepare(
+        `UPDATE ${getTableName(table)} SET ${set} WHERE id = ? AND ${columnOf(stateKey).name} = ?`,
+      );
+      statements(db).set(set, statement);
+    }
+    const values = changed.map(([key, value]) =>
+      value === null ? null : columnOf(key).mapToDriverValue(value),
+    );
+    const { changes: count } = statement.run(...values, row.id, row[stateKey]);
+    return count === 1 ? { ...row, ...Object.fromEntries(changed) } : undefined;
+  };
+}
+
 /** Caches a read that nearly every request makes, until anything in the database changes. */
 export function cached<Argument, Result>(
   keyOf: (argument: Argument) => unknown,
@@ -216,6 +296,9 @@ export function cached<Argument, Result>(
     return result;
   };
 }
+
+/** Ids as a parameter of json_each. */
+export const jsonOf = (ids: readonly bigint[]) => `[${ids.join(',')}]`;
 
 /** Whether a unique index already has the value. */
 export function isUniqueViolation(error: unknown): boolean {

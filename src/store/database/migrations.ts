@@ -797,6 +797,27 @@ ALTER TABLE deliveries ADD COLUMN resent_at INTEGER;
 ALTER TABLE builds ADD COLUMN steps TEXT;
 `;
 
+/** What pages read when there are very many builds: sums that are kept, and indexes that have all columns or the filter. */
+const manyBuilds = `
+CREATE TABLE artifact_sums (
+  id INTEGER PRIMARY KEY NOT NULL,
+  builds INTEGER NOT NULL,
+  size_bytes INTEGER NOT NULL
+) STRICT;
+INSERT INTO artifact_sums SELECT 1, count(*), coalesce(sum(artifacts_bytes), 0) FROM builds WHERE artifacts > 0;
+CREATE TRIGGER artifacts_changed AFTER UPDATE OF artifacts, artifacts_bytes ON builds
+WHEN old.artifacts > 0 OR new.artifacts > 0 BEGIN
+  UPDATE artifact_sums SET builds = builds - (old.artifacts > 0) + (new.artifacts > 0),
+    size_bytes = size_bytes - iif(old.artifacts > 0, old.artifacts_bytes, 0) + iif(new.artifacts > 0, new.artifacts_bytes, 0);
+END;
+CREATE TRIGGER artifacts_deleted AFTER DELETE ON builds WHEN old.artifacts > 0 BEGIN
+  UPDATE artifact_sums SET builds = builds - 1, size_bytes = size_bytes - old.artifacts_bytes;
+END;
+DROP INDEX builds_commit;
+CREATE INDEX builds_commit ON builds (commit_id, suite_id, id, build_state);
+CREATE INDEX build_requests_state ON build_requests (project_id, build_state, id);
+`;
+
 type Step = string | ((sqlite: Database.Database) => void);
 
 export const steps: readonly Step[] = [
@@ -817,4 +838,5 @@ export const steps: readonly Step[] = [
   compilesOfDependencies,
   clientAndSnapshots,
   choicesOfAccounts,
+  manyBuilds,
 ];

@@ -42,6 +42,13 @@ export const buildArtifacts = sqliteTable(
   table => [uniqueIndex('build_artifacts_path').on(table.buildId, table.path)],
 );
 
+/** One row: how many builds have artifacts, and their size before compression. Triggers of the database keep it. */
+export const artifactSums = sqliteTable('artifact_sums', {
+  id: int64('id').primaryKey(),
+  builds: int('builds').notNull(),
+  sizeBytes: int('size_bytes').notNull(),
+});
+
 /** Every test that a report of a suite named. */
 export const tests = sqliteTable(
   'tests',

@@ -284,6 +284,7 @@ export const buildRequests = sqliteTable(
     index('build_requests_local').on(table.projectId, table.local, table.id),
     index('build_requests_commit').on(table.commitId, table.id),
     index('build_requests_branch').on(table.projectId, table.branch, table.local, table.id),
+    index('build_requests_state').on(table.projectId, table.buildState, table.id),
     index('build_requests_waiting')
       .on(table.local, table.projectId, table.id)
       .where(sql`build_state = 'enqueued'`),
@@ -387,7 +388,7 @@ export const builds = sqliteTable(
   },
   table => [
     index('builds_project').on(table.projectId, table.id),
-    index('builds_commit').on(table.commitId, table.id),
+    index('builds_commit').on(table.commitId, table.suiteId, table.id, table.buildState),
     index('builds_request').on(table.buildRequestId, table.suiteId, table.id),
     index('builds_request_unfinished').on(table.buildRequestId, table.id).where(sql.raw(unfinished.build)),
     index('builds_suite').on(table.suiteId, table.local, table.id),

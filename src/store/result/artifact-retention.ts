@@ -3,6 +3,7 @@
 import { rm } from 'node:fs/promises';
 import { and, asc, desc, eq, getTableColumns, gt, isNull, lt, sql } from 'drizzle-orm';
 import { isFinishedBuild } from '../../domain/build.ts';
+import { idAt } from '../../domain/id.ts';
 import { buildFilesPath } from '../data/paths.ts';
 import type { Db } from '../database/db.ts';
 import { buildRequests, builds, suites } from '../database/schema.ts';
@@ -92,6 +93,8 @@ export function listExpiredArtifacts(
       and(
         sql`${builds.artifacts} > 0`,
         gt(builds.id, afterId),
+        // Ids increase with time. Without this, a search that finds nothing would read all builds.
+        lt(builds.id, idAt(before)),
         eq(builds.keep, false),
         lt(builds.finishedAt, before),
       ),

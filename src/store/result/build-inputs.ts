@@ -1,9 +1,9 @@
 // The inputs of builds: what a build was made of, apart from its commit. Contents of variables are not stored, only
 // fingerprints with a key of the project.
 
-import { eq } from 'drizzle-orm';
+import { eq, sql } from 'drizzle-orm';
 import { type BuildInputs, inputsDigest } from '../../domain/result/build-inputs.ts';
-import type { Db } from '../database/db.ts';
+import { type Db, prepared } from '../database/db.ts';
 import { buildInputs } from '../database/result-schema.ts';
 import type { Dependency } from '../dependency-use.ts';
 import type { Variable } from '../suites.ts';
@@ -16,6 +16,21 @@ export type UsedInputs = Pick<BuildInputs, 'command' | 'image' | 'imageId' | 'li
     'id' | 'name' | 'artifactHash' | 'launchCommand' | 'environment' | 'libraryPath'
   >[];
 };
+
+const replace = prepared(db =>
+  db.orm
+    .insert(buildInputs)
+    .values({
+      buildId: sql.placeholder('buildId'),
+      digest: sql.placeholder('digest'),
+      inputs: sql.placeholder('inputs'),
+    })
+    .onConflictDoUpdate({
+      target: buildInputs.buildId,
+      set: { digest: sql`excluded.digest`, inputs: sql`excluded.inputs` },
+    })
+    .prepare(),
+);
 
 /** Replaces what an earlier attempt of the build used. */
 export function recordInputs(db: Db, build: { id: bigint; projectId: bigint }, used: UsedInputs): void {
@@ -43,14 +58,7 @@ export function recordInputs(db: Db, build: { id: bigint; projectId: bigint }, u
     ),
     limits: used.limits,
   };
-  const row = { digest: inputsDigest(inputs), inputs };
-  db.write(() =>
-    db.orm
-      .insert(buildInputs)
-      .values({ buildId: build.id, ...row })
-      .onConflictDoUpdate({ target: buildInputs.buildId, set: row })
-      .run(),
-  );
+  db.write(() => replace(db).run({ buildId: build.id, digest: inputsDigest(inputs), inputs }));
 }
 
 /** Undefined for a build that never started, or that was started by a version without records of inputs. */

@@ -5,7 +5,7 @@ import { COMPLETED_BUILDS } from '../../domain/build.ts';
 import { idAt } from '../../domain/id.ts';
 import { type BuildSteps, type HistoryRun, median } from '../../domain/result/history.ts';
 import type { TestCounts } from '../../domain/result/test-result.ts';
-import { type Db, prepared } from '../database/db.ts';
+import { type Db, jsonOf, prepared } from '../database/db.ts';
 import { createPace } from './pace.ts';
 
 export type Run = HistoryRun & {
@@ -82,7 +82,7 @@ const stepsOfBuilds = prepared(({ sqlite }) =>
 /** How long the steps of these builds took. Those of which it is not known are missing. */
 export const listSteps = (db: Db, buildIds: readonly bigint[]): BuildSteps[] =>
   stepsOfBuilds(db)
-    .all(`[${buildIds.join(',')}]`)
+    .all(jsonOf(buildIds))
     .map(steps => JSON.parse(steps) as BuildSteps);
 
 const suiteBranches = prepared(({ sqlite }) =>

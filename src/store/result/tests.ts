@@ -5,8 +5,8 @@ import type { BuildState } from '../../domain/build.ts';
 import { changeAt, durationAt, findPosition, resultAt } from '../../domain/result/comparison.ts';
 import { FLAKY_MS } from '../../domain/result/flakiness.ts';
 import type { TestChange, TestResult } from '../../domain/result/test-result.ts';
-import type { Db } from '../database/db.ts';
-import type { Page } from '../database/page.ts';
+import { type Db, jsonOf } from '../database/db.ts';
+import { findIn, type Page } from '../database/page.ts';
 import { buildReports, testFailures, tests } from '../database/result-schema.ts';
 import { builds } from '../database/schema.ts';
 import { createPace } from './pace.ts';
@@ -16,13 +16,7 @@ export type Test = typeof tests.$inferSelect;
 /** A page of a list, and where the next page begins. */
 export type Found<Item> = { items: Item[]; next: bigint | undefined };
 
-export function findTest(db: Db, projectId: bigint, id: bigint): Test | undefined {
-  return db.orm
-    .select()
-    .from(tests)
-    .where(and(eq(tests.id, id), eq(tests.projectId, projectId)))
-    .get();
-}
+export const findTest = findIn(tests, tests.projectId);
 
 /** Whether a test is flaky now. */
 export const isFlaky = ({ flakyAt }: Pick<Test, 'flakyAt'>, now: number) =>
@@ -199,5 +193,3 @@ function addBuilds(db: Db, test: Test, outcomes: readonly TestOutcome[]): TestRu
     return row ? [{ ...row, ...outcome, message: row.message ?? '', details: row.details ?? '' }] : [];
   });
 }
-
-const jsonOf = (ids: readonly bigint[]) => `[${ids.join(',')}]`;

@@ -1,12 +1,12 @@
 // Triggers as callers see them. firings.ts records what they do.
 
-import { and, asc, desc, eq, isNull, sql } from 'drizzle-orm';
+import { and, asc, eq, isNull, sql } from 'drizzle-orm';
 import { standingOf } from '../../domain/access.ts';
 import { nameKey } from '../../domain/names.ts';
 import type { TriggerOptions, TriggerType } from '../../domain/trigger/trigger.ts';
 import { findAccount } from '../accounts.ts';
 import { type Db, prepared } from '../database/db.ts';
-import { limitWithNext, olderThan, type Page } from '../database/page.ts';
+import { listPage, type Page } from '../database/page.ts';
 import { firings, triggers } from '../database/schema.ts';
 import { isNameTaken, keyOfChange } from '../database/unique-name.ts';
 import type { Project } from '../projects.ts';
@@ -29,13 +29,7 @@ export function optionsOf<Type extends TriggerType>(
 }
 
 export function listTriggers(db: Db, projectId: bigint, page: Page): Trigger[] {
-  return db.orm
-    .select()
-    .from(triggers)
-    .where(and(eq(triggers.projectId, projectId), olderThan(triggers.id, page), isNull(triggers.deletedAt)))
-    .orderBy(desc(triggers.id))
-    .limit(limitWithNext(page))
-    .all();
+  return listPage(db, triggers, and(eq(triggers.projectId, projectId), isNull(triggers.deletedAt)), page);
 }
 
 export function findTrigger(db: Db, projectId: bigint, id: bigint): Trigger | undefined {
@@ -182,13 +176,7 @@ export function addRefusedHooks(db: Db, counts: ReadonlyMap<bigint, number>): vo
 }
 
 export function listFirings(db: Db, triggerId: bigint, page: Page): Firing[] {
-  return db.orm
-    .select()
-    .from(firings)
-    .where(and(eq(firings.triggerId, triggerId), olderThan(firings.id, page)))
-    .orderBy(desc(firings.id))
-    .limit(limitWithNext(page))
-    .all();
+  return listPage(db, firings, eq(firings.triggerId, triggerId), page);
 }
 
 export function findFiring(db: Db, id: bigint): Firing | undefined {

@@ -11,7 +11,7 @@ import { getByParam, type Html, type View, type Visit } from '../frame/visit.ts'
 
 const ADMIN_PATH = '/ui/admin';
 const PATH = `${ADMIN_PATH}/caches`;
-const CACHES_SHOWN = 500;
+const CACHES_SHOWN = 250;
 
 export const adminCachePages: Route[] = [
   page(PATH, visit => forAdministrators(visit, showCaches)),

@@ -4,7 +4,7 @@ import { html } from 'hono/html';
 import type { SentFields } from '../../api/http/body.ts';
 import { parseAccountChange, parseNewAccount } from '../../domain/registration.ts';
 import { type Account, findAccount, listAccounts } from '../../store/accounts.ts';
-import { countByState } from '../../store/counts.ts';
+import { countByState, sumArtifacts } from '../../store/counts.ts';
 import { findStoredValue } from '../../store/database/stored-values.ts';
 import { findVisibleDependency } from '../../store/dependencies.ts';
 import { cancelDeploy, findAnyDeploy, listUnfinishedDeploys } from '../../store/deploys.ts';
@@ -77,6 +77,7 @@ function renderVitals(visit: Visit): Html {
   const { slots, slotsUsed, compileSlots, freeDiskBytes, minFreeDiskBytes, dockerUnavailable, image } =
     services.vitals();
   const counts = countByState(services.db);
+  const artifacts = sumArtifacts(services.db);
   const backupAt = findStoredValue(services.db, 'last_backup_at');
   const low = freeDiskBytes < minFreeDiskBytes;
   return propertyList([
@@ -101,7 +102,7 @@ function renderVitals(visit: Visit): Html {
     ['Caches', renderCacheSum(visit)],
     [
       'Artifacts',
-      `${formatSize(counts.artifacts.sizeBytes)} of ${countOf(counts.artifacts.builds, 'build')}, before compression`,
+      `${formatSize(artifacts.sizeBytes)} of ${countOf(artifacts.builds, 'build')}, before compression`,
     ],
     ['Database', formatSize(counts.databaseBytes)],
     ['Pending webhooks', String(counts.pendingDeliveries)],

@@ -18,7 +18,9 @@ import { listVisibleIds, PROJECTS_RANKED, type Viewer } from '../../store/projec
 import {
   countOf,
   emptyState,
+  FIRST_PAGE,
   formatDuration,
+  hrefWith,
   linkButton,
   pageHead,
   relativeTime,
@@ -29,7 +31,7 @@ import { page, type Route } from '../frame/route.ts';
 import { stateBadge, stateLabel, stateMark } from '../frame/state.ts';
 import type { Html, View, Visit } from '../frame/visit.ts';
 import { subjectOf } from '../project/frame.ts';
-import { renderRequested } from '../project/started-by.ts';
+import { renderRequested, triggerLabel } from '../project/started-by.ts';
 
 const PATH = '/ui/activity';
 
@@ -169,13 +171,8 @@ function renderRecent(visit: Visit, recent: ActivityPage): Html | string {
   const { db } = visit.services;
   const now = db.now();
   const { ids, hasOlder, hasNewer, continueBefore } = recent;
-  const href = (name: 'before' | 'after', id: bigint | undefined) => {
-    const query = new URLSearchParams(visit.url.search);
-    query.delete('before');
-    query.delete('after');
-    if (id !== undefined) query.set(name, id.toString());
-    return `${PATH}?${query}`;
-  };
+  const href = (name: 'before' | 'after', id: bigint | undefined) =>
+    hrefWith(visit.url, { ...FIRST_PAGE, [name]: id?.toString() });
   const links = [
     ...(hasNewer ? [linkButton(href('after', ids[0]), 'Newer')] : []),
     ...(hasOlder && ids.length > 0 ? [linkButton(href('before', ids.at(-1)), 'Older')] : []),
@@ -214,9 +211,10 @@ ${
 }
 
 /** "push “Main” (ada)" or "started by ada@example.org". */
-function startedBy({ request: { trigger, triggerName, pushedBy, createdBy } }: ActivityRequest): string {
+function startedBy({ request }: ActivityRequest): string {
+  const { trigger, pushedBy, createdBy } = request;
   if (trigger === null || trigger === 'local') return `started by ${createdBy}`;
-  return `${trigger} “${triggerName ?? ''}”${pushedBy === null ? '' : ` (${pushedBy})`}`;
+  return `${triggerLabel(request)}${pushedBy === null ? '' : ` (${pushedBy})`}`;
 }
 
 /** A mark for each suite, those that did not pass first. */

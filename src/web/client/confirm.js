@@ -1,5 +1,7 @@
 // Asks in a dialog before a form with a question is sent.
 
+import { makeElement } from './dom.js';
+
 /**
  * The focus begins on the answer that changes nothing; Escape gives the same answer.
  * @param {string} question
@@ -7,27 +9,14 @@
  * @returns {Promise<boolean>}
  */
 function confirmInDialog(question, labels) {
-  const dialog = document.createElement('dialog');
-  const text = document.createElement('p');
+  const text = makeElement('p', '', question);
   text.id = 'question';
-  text.textContent = question;
-  dialog.setAttribute('aria-labelledby', text.id);
-  const form = document.createElement('form');
+  const answer = makeElement('button', 'button danger', labels.yes);
+  answer.value = 'yes';
+  const form = makeElement('form', 'buttons', makeElement('button', 'button plain', labels.no), answer);
   form.method = 'dialog';
-  form.className = 'buttons';
-  /** @type {[value: string, label: string, look: string][]} */
-  const choices = [
-    ['', labels.no, 'plain'],
-    ['yes', labels.yes, 'danger'],
-  ];
-  for (const [value, label, look] of choices) {
-    const button = document.createElement('button');
-    button.value = value;
-    button.textContent = label;
-    button.className = `button ${look}`;
-    form.append(button);
-  }
-  dialog.append(text, form);
+  const dialog = makeElement('dialog', '', text, form);
+  dialog.setAttribute('aria-labelledby', text.id);
   document.body.append(dialog);
   dialog.showModal();
   return new Promise(resolve => {

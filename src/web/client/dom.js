@@ -1,4 +1,4 @@
-// Finds elements of a page with their types, so that a page and its script cannot drift apart unnoticed.
+// Finds and makes elements of a page with their types, so that a page and its script cannot drift apart unnoticed.
 
 /**
  * The first element that matches; throws where there is none of this type.
@@ -33,6 +33,18 @@ export function makeElement(name, className = '', ...children) {
   if (className !== '') element.className = className;
   element.append(...children);
   return element;
+}
+
+/**
+ * Takes the title and the icon, which show the state, from a fresh copy of the page.
+ * @param {Document} fresh
+ */
+export function showState(fresh) {
+  if (document.title !== fresh.title) document.title = fresh.title;
+  const icon = document.querySelector('link[rel=icon]');
+  const freshIcon = fresh.querySelector('link[rel=icon]');
+  if (icon && freshIcon && icon.getAttribute('href') !== freshIcon.getAttribute('href'))
+    icon.replaceWith(freshIcon);
 }
 
 /** @param {number} ms */

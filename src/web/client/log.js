@@ -2,7 +2,7 @@
 // It also keeps the head of the page current. log-lines.js makes rows, log-terminal.js reads colours.
 
 /** @import { LogOwner, LogState } from './types.ts' */
-import { getElement, listElements, sleep } from './dom.js';
+import { getElement, listElements, showState, sleep } from './dom.js';
 import { createFollow } from './log-follow.js';
 import { createLines } from './log-lines.js';
 import { createSearch } from './log-search.js';
@@ -267,9 +267,7 @@ function showHead(text) {
   if (document.title !== fresh.title) status.textContent = fresh.title;
   else if (step !== '' && step !== announced) status.textContent = step;
   announced = step;
-  document.title = fresh.title;
-  const icon = 'link[rel=icon]';
-  getElement(document, icon, HTMLLinkElement).href = getElement(fresh, icon, HTMLLinkElement).href;
+  showState(fresh);
   document.dispatchEvent(new Event('assay:shown'));
 }
 

@@ -1,7 +1,7 @@
 // Keeps a page current: when the page's stream reports an event, the parts marked `data-live` are requested again and
 // changed in place. Without it a page shows the state at the time it was loaded.
 
-import { listElements } from './dom.js';
+import { listElements, showState } from './dom.js';
 import { morph } from './morph.js';
 import { reconnectLater } from './stream.js';
 
@@ -65,11 +65,7 @@ async function refresh() {
 
 /** @param {Document} fresh */
 function show(fresh) {
-  if (document.title !== fresh.title) document.title = fresh.title;
-  const icon = document.querySelector('link[rel=icon]');
-  const freshIcon = fresh.querySelector('link[rel=icon]');
-  if (icon && freshIcon && icon.getAttribute('href') !== freshIcon.getAttribute('href'))
-    icon.replaceWith(freshIcon);
+  showState(fresh);
   const focused = document.activeElement;
   for (const part of listElements(fresh, 'body > [data-live]')) {
     for (const button of listElements(part, '[data-copy]')) button.hidden = false;

@@ -1,7 +1,7 @@
 // Keeps the wall screen current for weeks: loads it again after each change and every minute, says when the connection is
 // lost, and reloads the whole page after an upgrade of the server.
 
-import { getElement } from './dom.js';
+import { getElement, showState } from './dom.js';
 
 const GATHER_MS = 500;
 const REFRESH_MS = 60_000;
@@ -50,10 +50,7 @@ async function refresh() {
       if (!(fresh instanceof HTMLElement) || fresh.dataset.build !== wall.dataset.build)
         return location.reload();
       wall.replaceChildren(...fresh.childNodes);
-      document.title = page.title;
-      const icon = document.querySelector('link[rel=icon]');
-      const freshIcon = page.querySelector('link[rel=icon]');
-      if (icon && freshIcon) icon.replaceWith(freshIcon);
+      showState(page);
       showClock();
       isConnected = true;
     }

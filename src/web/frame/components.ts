@@ -181,10 +181,20 @@ export function sparkline(runs: readonly { ms: number; state: string }[]): Html 
 
 const isBad = (state: string) => ['bad', 'warn'].includes(toneOf(state));
 
+/** The first page of a list. */
+export const FIRST_PAGE = { before: undefined, after: undefined };
+
+/** The same page with other values in its query; an undefined one is removed. */
+export function hrefWith(url: URL, changes: Record<string, string | undefined>): string {
+  const query = new URLSearchParams(url.search);
+  for (const [name, value] of Object.entries(changes))
+    if (value === undefined) query.delete(name);
+    else query.set(name, value);
+  return query.size === 0 ? url.pathname : `${url.pathname}?${query}`;
+}
+
 /** Links to the next page of a list; nothing on the last page. */
 export function olderLink(url: URL, next: bigint | undefined, label: string): Html | string {
   if (next === undefined) return '';
-  const query = new URLSearchParams(url.search);
-  query.set('before', next.toString());
-  return html`<p class="older"><a class="button plain" href="${url.pathname}?${query.toString()}">${label}</a></p>`;
+  return html`<p class="older"><a class="button plain" href="${hrefWith(url, { before: next.toString() })}">${label}</a></p>`;
 }

@@ -13,7 +13,7 @@ import {
 } from '../../store/accounts.ts';
 import type { Db } from '../../store/database/db.ts';
 
-const SESSION_COOKIE = '__Host-assay-session';
+export const SESSION_COOKIE = '__Host-assay-session';
 const FLASH_COOKIE = '__Host-assay-flash';
 const SESSION_LIFETIME_S = 30 * 24 * 3600;
 const FLASH_LIFETIME_S = 60;

@@ -9,6 +9,7 @@ import { type BuildHead, listLatestBuilds } from '../../store/overview.ts';
 import {
   copyText,
   exactTime,
+  hrefWith,
   linkButton,
   olderLink,
   propertyList,
@@ -168,7 +169,5 @@ ${from + shown.length < decisions.length ? moreDecisions(visit, from + shown.len
 }
 
 function moreDecisions({ url }: CommitVisit, from: number, of: number): Html {
-  const query = new URLSearchParams(url.search);
-  query.set('decisions', String(from));
-  return html`<p class="older"><a class="button plain" href="${url.pathname}?${query.toString()}#decisions">${of - from} more suites</a></p>`;
+  return html`<p class="older"><a class="button plain" href="${hrefWith(url, { decisions: String(from) })}#decisions">${of - from} more suites</a></p>`;
 }

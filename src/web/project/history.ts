@@ -18,8 +18,10 @@ import { findRepositoryBranch } from '../../store/trigger/firings.ts';
 import {
   countOf,
   emptyState,
+  FIRST_PAGE,
   formatCount,
   formatDuration,
+  hrefWith,
   linkButton,
   relativeTime,
   sparkline,
@@ -33,7 +35,6 @@ import {
   chosenBranch,
   defaultBranch,
   HISTORY_RUNS,
-  hrefWith,
   renderBranches,
   renderCharts,
   renderFigureHelp,
@@ -105,7 +106,7 @@ async function renderSuites(visit: ProjectVisit): Promise<Html> {
   return html`<section class="suite-histories" aria-labelledby="suites-head"><h2 id="suites-head">Suites</h2>
 <nav class="pills" aria-label="Order of the suites"><ul>${suiteOrders.map(
     one =>
-      html`<li><a href="${hrefWith(url, { sort: one })}"${one === order ? html` aria-current="true"` : ''}>${orderLabels[one]}</a></li>`,
+      html`<li><a href="${hrefWith(url, { ...FIRST_PAGE, sort: one })}"${one === order ? html` aria-current="true"` : ''}>${orderLabels[one]}</a></li>`,
   )}</ul></nav>
 ${table({
   caption: `Suites, sorted by: ${orderLabels[order]}`,
@@ -113,7 +114,7 @@ ${table({
   rows: suites.map(suite => ({ cells: suiteCells(visit, suite, flaky.get(suite.id) ?? 0) })),
   empty: { title: 'No suites', text: 'All suites of this project were deleted.' },
 })}
-${ranked.length > SUITES_PER_PAGE ? html`<p class="older"><a class="button plain" href="${hrefWith(url, { after: String(offset + SUITES_PER_PAGE) })}">More suites</a></p>` : ''}
+${ranked.length > SUITES_PER_PAGE ? html`<p class="older"><a class="button plain" href="${hrefWith(url, { ...FIRST_PAGE, after: String(offset + SUITES_PER_PAGE) })}">More suites</a></p>` : ''}
 <p class="hint">Each row covers the last ${HISTORY_RUNS} builds of the suite on all branches. The order follows the latest builds of the project.</p></section>`;
 }
 

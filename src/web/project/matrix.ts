@@ -9,11 +9,20 @@ import {
   type CommitPage,
   type CommitRow,
   findCommitPage,
-  listRecentBranches,
 } from '../../store/commit-pages.ts';
-import { type BuildHead, listLatestBuilds } from '../../store/overview.ts';
+import type { Db } from '../../store/database/db.ts';
+import { type BuildHead, listLatestBuilds, listLatestStates } from '../../store/overview.ts';
+import { listProjectBranches } from '../../store/result/runs.ts';
 import { listSuiteNames } from '../../store/suites.ts';
-import { emptyState, formatCount, formatDuration, linkButton, relativeTime } from '../frame/components.ts';
+import {
+  emptyState,
+  FIRST_PAGE,
+  formatCount,
+  formatDuration,
+  hrefWith,
+  linkButton,
+  relativeTime,
+} from '../frame/components.ts';
 import { stateBadge, stateLabel, stateMark } from '../frame/state.ts';
 import type { Html } from '../frame/visit.ts';
 import { type ProjectVisit, projectPath, shortRef, subjectOf } from './frame.ts';
@@ -33,7 +42,8 @@ const NAME_LENGTH = 19;
 const FILTER_LENGTH = 200;
 
 type Column = { id: bigint; name: string; isDeleted: boolean };
-type BuildsOfCommit = ReadonlyMap<bigint, BuildHead>;
+/** The state of the newest build of each suite. */
+type StatesOfCommit = ReadonlyMap<bigint, BuildState>;
 type Filter = CommitFilter & { state: string };
 
 /** The states that a filter offers. */
@@ -72,7 +82,7 @@ ${renderPager(visit.url, page, before !== undefined || after !== undefined)}`;
 }
 
 function renderFilter(visit: ProjectVisit, filter: Filter, isFiltered: boolean): Html {
-  const branches = listRecentBranches(visit.services.db, visit.found.project.id);
+  const branches = listProjectBranches(visit.services.db, visit.found.project.id);
   return html`<form class="commit-filter" method="get" action="${projectPath(visit)}" role="search" aria-label="Commits">
 <label class="sr" for="filter-text">Message or hash</label><input id="filter-text" name="q" type="search" value="${filter.text}" placeholder="Message or hash" autocomplete="off" aria-keyshortcuts="/">
 <label class="sr" for="filter-branch">Branch</label><input id="filter-branch" name="branch" value="${filter.branch}" placeholder="Branch" list="filter-branches" autocomplete="off" autocapitalize="off" spellcheck="false"><datalist id="filter-branches">${branches.map(branch => html`<option value="${branch}"></option>`)}</datalist>
@@ -99,14 +109,10 @@ function renderNone(visit: ProjectVisit, { isPartial }: CommitPage): Html {
 
 /** Links to other pages, which keep the filter. */
 function renderPager(url: URL, { newer, older, isPartial }: CommitPage, isLater: boolean): Html | string {
-  const link = (label: string, name: string, position: bigint | undefined) => {
-    const query = new URLSearchParams(url.search);
-    for (const one of ['before', 'after']) query.delete(one);
-    if (position !== undefined) query.set(name, position.toString());
-    return linkButton(query.size === 0 ? url.pathname : `${url.pathname}?${query}`, label);
-  };
+  const link = (label: string, name: 'before' | 'after', position: bigint | undefined) =>
+    linkButton(hrefWith(url, { ...FIRST_PAGE, [name]: position?.toString() }), label);
   const links = [
-    ...(isLater ? [link('Newest commits', '', undefined)] : []),
+    ...(isLater ? [link('Newest commits', 'before', undefined)] : []),
     ...(newer === undefined ? [] : [link('Newer commits', 'after', newer)]),
     ...(older === undefined
       ? []
@@ -117,14 +123,17 @@ function renderPager(url: URL, { newer, older, isPartial }: CommitPage, isLater:
 
 async function renderMatrix(visit: ProjectVisit, commits: readonly CommitRow[]): Promise<Html> {
   const { db } = visit.services;
-  const builds: BuildsOfCommit[] = [];
+  const states: StatesOfCommit[] = [];
   for (const { id } of commits) {
-    const found = listLatestBuilds(db, id);
-    builds.push(found);
+    const found = listLatestStates(db, id);
+    states.push(found);
     // Commits with many suites take a while: let other requests run in between.
     if (found.size > SUITES_FITTING) await nextTurn();
   }
-  const all = orderColumns(columnsOf(listSuiteNames(db, visit.found.project.id), builds), builds);
+  const all = orderColumns(
+    columnsOf(db, listSuiteNames(db, visit.found.project.id), commits, states),
+    states,
+  );
   const isAll = visit.url.searchParams.get('suites') === 'all';
   const columns = all.slice(
     0,
@@ -136,26 +145,34 @@ async function renderMatrix(visit: ProjectVisit, commits: readonly CommitRow[]):
 <thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">Commit</th><th role="columnheader" scope="col">State</th>${columns.map(column => renderColumnHead(visit, column, look !== ''))}${
     isTruncated ? html`<th role="columnheader" scope="col">Other suites</th>` : ''
   }</tr></thead>
-<tbody role="rowgroup">${commits.map((commit, at) => renderRow(visit, commit, columns, builds[at] ?? new Map(), isTruncated))}</tbody></table></div>
-${look === '' ? '' : renderLegend(builds)}`;
+<tbody role="rowgroup">${commits.map((commit, at) => renderRow(visit, commit, columns, states[at] ?? new Map(), isTruncated))}</tbody></table></div>
+${look === '' ? '' : renderLegend(states)}`;
 }
 
 function renderTruncation(url: URL, shown: number, all: number): Html {
-  const query = new URLSearchParams(url.search);
-  query.set('suites', 'all');
-  const more = shown < SUITES_AT_MOST ? html` <a href="${url.pathname}?${query}">Show all suites</a>` : '';
+  const more =
+    shown < SUITES_AT_MOST ? html` <a href="${hrefWith(url, { suites: 'all' })}">Show all suites</a>` : '';
   return html`<p class="quiet">Showing ${shown} of ${formatCount(all)} suites. Those that fail come first, the others are counted.${more}</p>`;
 }
 
 /** The current suites, oldest first, then deleted ones that have builds here. */
 function columnsOf(
+  db: Db,
   suites: readonly { id: bigint; name: string }[],
-  builds: readonly BuildsOfCommit[],
+  commits: readonly CommitRow[],
+  states: readonly StatesOfCommit[],
 ): Column[] {
   const columns = new Map(suites.map(suite => [suite.id, { ...suite, isDeleted: false }]));
-  for (const bySuite of builds)
-    for (const { suiteId: id, suiteName: name } of bySuite.values())
-      if (!columns.has(id)) columns.set(id, { id, name, isDeleted: true });
+  for (const [at, ofCommit] of states.entries()) {
+    const deleted = [...ofCommit.keys()].filter(id => !columns.has(id));
+    if (deleted.length === 0) continue;
+    for (const { suiteId: id, suiteName: name } of listLatestBuilds(
+      db,
+      (commits[at] as CommitRow).id,
+      deleted,
+    ).values())
+      columns.set(id, { id, name, isDeleted: true });
+  }
   return [...columns.values()];
 }
 
@@ -163,16 +180,14 @@ function columnsOf(
  * Suites that fail now come first. If not all fit, those that failed before follow, the latest first, so that as many
  * rows as possible show what failed in them; then those that run.
  */
-function orderColumns(columns: readonly Column[], builds: readonly BuildsOfCommit[]): Column[] {
+function orderColumns(columns: readonly Column[], states: readonly StatesOfCommit[]): Column[] {
   const isChoice = columns.length > SUITES_FITTING;
   const rankOf = ({ id }: Column): number => {
-    const ofSuite = builds.map(bySuite => bySuite.get(id));
+    const ofSuite = states.map(ofCommit => ofCommit.get(id));
     if (isBad(ofSuite.find(isFinished))) return -1;
     const failed = isChoice ? ofSuite.findIndex(isBad) : -1;
     if (failed >= 0) return failed;
-    return isChoice && ofSuite.some(build => build?.buildState === 'running')
-      ? builds.length
-      : Number.MAX_VALUE;
+    return isChoice && ofSuite.includes('running') ? states.length : Number.MAX_VALUE;
   };
   return columns
     .map(column => ({ column, rank: rankOf(column) }))
@@ -180,9 +195,8 @@ function orderColumns(columns: readonly Column[], builds: readonly BuildsOfCommi
     .map(({ column }) => column);
 }
 
-const isFinished = (build: BuildHead | undefined) => build !== undefined && isFinishedBuild(build.buildState);
-const isBad = (build: BuildHead | undefined) => build !== undefined && isRerunCandidate(build.buildState);
-const isPassed = ({ buildState }: BuildHead) => buildState === 'passed';
+const isFinished = (state: BuildState | undefined) => state !== undefined && isFinishedBuild(state);
+const isBad = (state: BuildState | undefined) => state !== undefined && isRerunCandidate(state);
 
 function renderColumnHead(visit: ProjectVisit, { id, name, isDeleted }: Column, isTurned: boolean): Html {
   const short = isTurned ? abbreviate(name) : name;
@@ -205,11 +219,9 @@ function abbreviate(name: string): string {
     .trimEnd()}…${letters.slice(-8).join('').trimStart()}`;
 }
 
-function renderLegend(builds: readonly BuildsOfCommit[]): Html {
-  const states = new Set(
-    builds.flatMap(bySuite => [...bySuite.values()].map(({ buildState }) => buildState)),
-  );
-  return html`<p class="legend">${inOrder(states).map(state => stateBadge(state))}<span class="quiet"><span aria-hidden="true">·</span> Did not run</span></p>`;
+function renderLegend(states: readonly StatesOfCommit[]): Html {
+  const shown = new Set(states.flatMap(ofCommit => [...ofCommit.values()]));
+  return html`<p class="legend">${inOrder(shown).map(state => stateBadge(state))}<span class="quiet"><span aria-hidden="true">·</span> Did not run</span></p>`;
 }
 
 /** Worst first, as legends and counts list them. */
@@ -228,18 +240,23 @@ function renderRow(
   visit: ProjectVisit,
   commit: CommitRow,
   columns: readonly Column[],
-  builds: BuildsOfCommit,
+  states: StatesOfCommit,
   isTruncated: boolean,
 ): Html {
   const { db } = visit.services;
   const href = projectPath(visit, `/commits/${commit.id}`);
-  const passed = [...builds.values()].filter(isPassed).length;
+  const builds = listLatestBuilds(
+    db,
+    commit.id,
+    columns.map(({ id }) => id),
+  );
+  const passed = [...states.values()].filter(state => state === 'passed').length;
   const isCounted = passed > PASSED_LISTED;
   return html`<tr role="row" id="commit-${commit.id}" data-live><th role="rowheader" scope="row"><a class="subject" href="${href}">${subjectOf(commit)}</a>
 <div class="second">${shortRef(commit)} ${commit.branch === '' ? '' : html`<span class="tag branch" title="${commit.branch}">${commit.branch}</span> `}${commit.authorName}, ${relativeTime(Date.parse(commit.committedDate), db.now())}</div></th>
 <td role="cell" class="whole">${stateBadge(commit.buildState)}</td>
 ${columns.map(column => renderCell(visit, column, builds.get(column.id), isCounted))}${
-  isTruncated ? renderOthers(href, columns, builds, isCounted) : ''
+  isTruncated ? renderOthers(href, columns, states, isCounted) : ''
 }${isCounted ? html`<td role="cell" class="cell passed"><a href="${href}">${passed} passed</a></td>` : ''}</tr>`;
 }
 
@@ -247,13 +264,13 @@ ${columns.map(column => renderCell(visit, column, builds.get(column.id), isCount
 function renderOthers(
   href: string,
   columns: readonly Column[],
-  builds: BuildsOfCommit,
+  states: StatesOfCommit,
   isCounted: boolean,
 ): Html {
   const shown = new Set(columns.map(({ id }) => id));
   const counts = new Map<BuildState, number>();
-  for (const { suiteId, buildState } of builds.values())
-    if (!shown.has(suiteId)) counts.set(buildState, (counts.get(buildState) ?? 0) + 1);
+  for (const [suiteId, state] of states)
+    if (!shown.has(suiteId)) counts.set(state, (counts.get(state) ?? 0) + 1);
   const [worst, ...more] = inOrder(new Set(counts.keys()));
   if (worst === undefined)
     return html`<td role="cell" class="cell none"><span aria-hidden="true">·</span><span class="sr">did not run</span></td>`;
@@ -275,7 +292,7 @@ function renderCell(
     return html`<td role="cell" class="cell none" title="${name} did not run"><span aria-hidden="true">·</span><span class="sr">did not run</span></td>`;
   const took = durationOf(build);
   const title = `${name}: ${stateLabel(build.buildState)}${took && `, ${took}`}`;
-  return html`<td role="cell" class="cell${isCounted && isPassed(build) ? ' calm' : ''}"><a href="${projectPath(visit, `/builds/${build.id}`)}"><span class="cell-name">${name}</span> ${stateMark(build.buildState, title)} <span class="number">${took}</span></a></td>`;
+  return html`<td role="cell" class="cell${isCounted && build.buildState === 'passed' ? ' calm' : ''}"><a href="${projectPath(visit, `/builds/${build.id}`)}"><span class="cell-name">${name}</span> ${stateMark(build.buildState, title)} <span class="number">${took}</span></a></td>`;
 }
 
 /** How long a finished build ran; empty if it never started or has not ended. */

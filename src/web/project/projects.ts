@@ -11,6 +11,7 @@ import { activityTopics } from '../activity/activity.ts';
 import {
   emptyState,
   filterBox,
+  hrefWith,
   linkButton,
   olderLink,
   pageHead,
@@ -78,11 +79,7 @@ function renderRanked(visit: Visit, ids: readonly bigint[], query: string): Html
   const last = Math.ceil(matching.length / PROJECTS_PER_PAGE);
   const asked = Number(visit.url.searchParams.get('page') ?? 1);
   const page = Math.min(Number.isSafeInteger(asked) && asked > 0 ? asked : 1, last);
-  const href = (to: number) => {
-    const next = new URLSearchParams(visit.url.search);
-    next.set('page', String(to));
-    return `/ui/projects?${next}`;
-  };
+  const href = (to: number) => hrefWith(visit.url, { page: String(to) });
   const shown = matching.slice((page - 1) * PROJECTS_PER_PAGE, page * PROJECTS_PER_PAGE);
   return html`${projectTable(visit, shown)}
 ${

@@ -19,15 +19,19 @@ export function renderLocalNotice(request: BuildRequest | undefined): Html | str
   return html`<p class="flash note"><strong>Local run by ${request.createdBy}</strong>: ${renderRequested({ isLocal: true, ref: request.commitRef })}. It belongs to no branch, and its result affects nothing else. <a href="/ui/manual/local-runs">More about local runs</a></p>`;
 }
 
+/** "push “Main”". */
+export const triggerLabel = ({ trigger, triggerName }: Pick<BuildRequest, 'trigger' | 'triggerName'>) =>
+  `${trigger} “${triggerName ?? ''}”`;
+
 /** "by push “Main” (ada)" or "by ada@example.org". There is no link to a deleted trigger. */
 export function renderStartedBy(visit: ProjectVisit, requestId: bigint): Html | string {
   const { db } = visit.services;
   const projectId = visit.found.project.id;
   const request = findBuildRequest(db, projectId, requestId);
   if (!request) return '';
-  const { trigger, triggerId, triggerName, pushedBy, createdBy } = request;
+  const { trigger, triggerId, pushedBy, createdBy } = request;
   if (trigger === null || trigger === 'local') return html`by ${createdBy}`;
   const isThere = triggerId !== null && findTrigger(db, projectId, triggerId) !== undefined;
-  const name = `${trigger} “${triggerName ?? ''}”`;
+  const name = triggerLabel(request);
   return html`by ${isThere ? html`<a href="${projectPath(visit, `/triggers/${triggerId}`)}">${name}</a>` : name}${pushedBy === null ? '' : ` (${pushedBy})`}`;
 }

@@ -4,7 +4,15 @@
 import { html } from 'hono/html';
 import { durationOf, type Figures, type HistoryRun, isFailedRun } from '../../domain/result/history.ts';
 import type { TestCounts } from '../../domain/result/test-result.ts';
-import { countOf, formatCount, formatDuration, relativeTime, table } from '../frame/components.ts';
+import {
+  countOf,
+  FIRST_PAGE,
+  formatCount,
+  formatDuration,
+  hrefWith,
+  relativeTime,
+  table,
+} from '../frame/components.ts';
 import { stateBadge, stateLabel } from '../frame/state.ts';
 import type { Html } from '../frame/visit.ts';
 import { barChart, formatRate, rateChart } from './chart.ts';
@@ -13,15 +21,6 @@ import { barChart, formatRate, rateChart } from './chart.ts';
 export const HISTORY_RUNS = 50;
 
 const BRANCHES_NAMED = 3;
-
-/** The same page with other values in its query; undefined removes one. Lists begin at their start again. */
-export function hrefWith(url: URL, changes: Record<string, string | undefined>): string {
-  const query = new URLSearchParams(url.search);
-  for (const [name, value] of Object.entries({ before: undefined, after: undefined, ...changes }))
-    if (value === undefined) query.delete(name);
-    else query.set(name, value);
-  return query.size === 0 ? url.pathname : `${url.pathname}?${query.toString()}`;
-}
 
 export const chosenBranch = (url: URL) => url.searchParams.get('branch') || undefined;
 
@@ -33,7 +32,7 @@ export const defaultBranch = (known: string | undefined, branches: readonly stri
 export function renderBranches(url: URL, branches: readonly string[], primary: string | undefined): Html {
   const chosen = chosenBranch(url);
   const link = (branch: string | undefined, label: Html | string) =>
-    html`<li><a href="${hrefWith(url, { branch })}"${branch === chosen ? html` aria-current="true"` : ''}>${label}</a></li>`;
+    html`<li><a href="${hrefWith(url, { ...FIRST_PAGE, branch })}"${branch === chosen ? html` aria-current="true"` : ''}>${label}</a></li>`;
   const known = chosen === undefined || branches.includes(chosen) ? branches : [chosen, ...branches];
   const others = known.filter(branch => branch !== primary);
   const kept = [...url.searchParams].filter(([name]) => !['branch', 'before', 'after'].includes(name));

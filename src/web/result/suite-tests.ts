@@ -11,12 +11,12 @@ import {
   testOrders,
 } from '../../store/result/suite-tests.ts';
 import { findRepositoryBranch } from '../../store/trigger/firings.ts';
-import { linkButton, olderLink, table } from '../frame/components.ts';
+import { FIRST_PAGE, hrefWith, linkButton, olderLink, table } from '../frame/components.ts';
 import { page, type Route } from '../frame/route.ts';
 import type { Html, View } from '../frame/visit.ts';
 import { type SuiteVisit, suitePath } from '../project/frame.ts';
 import { suiteView } from '../suite/frame.ts';
-import { chosenBranch, defaultBranch, hrefWith, renderBranches } from './history.ts';
+import { chosenBranch, defaultBranch, renderBranches } from './history.ts';
 import { formatTestDuration, resultBadge, testName } from './test-text.ts';
 
 const TESTS_PER_PAGE = 50;
@@ -77,6 +77,6 @@ function testCells(visit: SuiteVisit, { test, result, failures, runs, medianMs }
 function renderOrders({ url }: SuiteVisit, order: TestOrder): Html {
   return html`<nav class="pills" aria-label="Order of the tests"><ul>${testOrders.map(
     one =>
-      html`<li><a href="${hrefWith(url, { sort: one })}"${one === order ? html` aria-current="true"` : ''}>${orderLabels[one]}</a></li>`,
+      html`<li><a href="${hrefWith(url, { ...FIRST_PAGE, sort: one })}"${one === order ? html` aria-current="true"` : ''}>${orderLabels[one]}</a></li>`,
   )}</ul></nav>`;
 }

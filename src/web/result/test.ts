@@ -29,7 +29,7 @@ import { failureMessage, flakyReason, formatTestDuration, resultBadge, testName 
 type TestVisit = Visit<'project' | 'test'>;
 
 const RUNS_SHOWN = 100;
-const FLAKY_SHOWN = 200;
+const FLAKY_SHOWN = 100;
 
 export const testPages: Route[] = [
   page('/ui/projects/:project_id/tests/:test_id', showTest),

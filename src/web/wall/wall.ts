@@ -117,7 +117,7 @@ function renderLarge({ services: { db } }: Guest | Visit, tile: LargeTile, name:
 <div class="tile-state">${stateBadge(buildState)}</div>
 <h2>${name}</h2>
 ${newest ? html`<p class="tile-branch">${newest.request.commitRef}</p>` : ''}
-${broken ? html`<p class="tile-broken">${buildState === 'building' ? 'Failing' : 'Broken'} by ${who}, ${relativeTime(broken.request.createdAt, now)}</p>` : ''}
+${broken ? html`<p class="tile-broken">Broken by ${who}, ${relativeTime(broken.request.createdAt, now)}</p>` : ''}
 ${progress ? html`<progress max="1" value="${progress.done.toFixed(3)}" aria-label="Progress of ${tile.name}"></progress>${progress.leftMs === undefined ? '' : html`<p class="tile-left">about ${formatDuration(progress.leftMs)} left</p>`}` : ''}
 </li>`;
 }

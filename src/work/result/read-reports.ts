@@ -1,6 +1,6 @@
 // Reads the test reports among the artifacts of a build. Reports are hostile: what cannot be read is left out and explained.
 
-import { createReportCollector } from '../../domain/result/junit.ts';
+import { createReportCollector } from '../../domain/result/report-collector.ts';
 import type { ReportedTest } from '../../domain/result/test-result.ts';
 import { maskText } from '../../domain/text/mask.ts';
 import { openContent } from '../../engine/archive/zip-content.ts';

@@ -26,6 +26,7 @@ import {
   listCommitRefs,
   listSupersededRequests,
   overwriteCommit,
+  type ReservedIds,
   recordCommit,
 } from '../../store/builds.ts';
 import { markRequestCanceled } from '../../store/cancels.ts';
@@ -64,9 +65,14 @@ export function fetchWork(options: FetchOptions): WorkKind {
         enqueuedAt: id,
         groups: [hostIn(repositoryUrl)],
         claim() {
-          const waiting = listWaitingRequests(db, projectId, REQUESTS_PER_FETCH);
-          const claimed = waiting.flatMap(request => moveRequest(db, request.id, 'fetch') ?? []);
-          return claimed.length > 0 ? () => fetchCommits(options, projectId, claimed) : undefined;
+          return db.write(() => {
+            const waiting = listWaitingRequests(db, projectId, REQUESTS_PER_FETCH);
+            const claimed = waiting.flatMap(request => moveRequest(db, request.id, 'fetch') ?? []);
+            const [first] = claimed;
+            if (!first) return undefined;
+            const reserved = options.early.reserve(first);
+            return () => fetchCommits(options, projectId, claimed, reserved);
+          });
         },
       })),
       ...listFirstWaitingSnapshots(db).map(({ projectId, id }) => ({
@@ -76,7 +82,7 @@ export function fetchWork(options: FetchOptions): WorkKind {
         groups: [],
         claim() {
           const claimed = moveRequest(db, id, 'fetch');
-          return claimed && (() => fetchCommits(options, projectId, [claimed]));
+          return claimed && (() => fetchCommits(options, projectId, [claimed], new Map()));
         },
       })),
     ],
@@ -96,11 +102,15 @@ export function fetchWork(options: FetchOptions): WorkKind {
   };
 }
 
-/** Fetches once and resolves all requests. Aborts when all of them are canceled or their project is deleted. */
+/**
+ * Fetches once and resolves all requests. The reserved ids are for builds of the first one. Aborts when all of them are
+ * canceled or their project is deleted.
+ */
 async function fetchCommits(
   options: FetchOptions,
   projectId: bigint,
   requests: readonly BuildRequest[],
+  reserved: ReservedIds,
 ): Promise<void> {
   const { db, log } = options;
   const project = findProject(db, projectId);
@@ -108,6 +118,7 @@ async function fetchCommits(
   const mirror = mirrorPath(options.dataDirectory, projectId);
   const isFetching = ({ id }: BuildRequest) => findBuildRequest(db, projectId, id)?.buildState === 'fetching';
   const isAnyFetching = () => requests.some(isFetching);
+  options.early.start(project, requests[0] as BuildRequest, reserved);
   const cancellation = watchCancellation(options, [
     [`project:${projectId}`, () => findProject(db, projectId) !== undefined],
     ...requests.map(({ id }): [string, () => boolean] => [`build_request:${id}`, isAnyFetching]),
@@ -117,7 +128,7 @@ async function fetchCommits(
       await fetchProject(options, project, cancellation.signal);
       await handleForcePushes(options, project, mirror);
     }
-    await beginRequests(options, project, requests, cancellation.signal);
+    await beginRequests(options, project, requests, reserved, cancellation.signal);
   } catch (error) {
     // After a stop, the next server fetches again.
     if (cancellation.signal.aborted) return;
@@ -125,6 +136,7 @@ async function fetchCommits(
     for (const request of requests) fail(options, request, error);
   } finally {
     cancellation.stopWatching();
+    options.early.removeUnused(projectId, reserved);
     options.repacks.schedule(mirror);
   }
 }
@@ -133,6 +145,7 @@ async function beginRequests(
   options: FetchOptions,
   project: Project,
   requests: readonly BuildRequest[],
+  reserved: ReservedIds,
   signal: AbortSignal,
 ): Promise<void> {
   const { db, log } = options;
@@ -145,21 +158,27 @@ async function beginRequests(
       // A request with many suites is a long transaction. Let HTTP requests run before the next one.
       await nextTurn();
       if (request.pullRequest !== null) await fetchPull(options, project, request, signal);
-      const read =
-        request.snapshotId === null
-          ? (found.get(key) ?? (await readRequested(mirror, request)))
-          : await readSnapshot(options, request);
-      if (!read) {
+      const known = found.get(key);
+      const resolved = known ?? (await resolveRequested(options, mirror, request));
+      if (!resolved) {
         moveRequest(db, request.id, 'skip', { error: goneReason(request) });
         continue;
       }
-      // Very long lists of files are read again, to save memory.
-      if (read.commit.files.length <= FILES_KEPT) found.set(key, read);
-      const { ref } = read.commit;
       const trusted = trustedSource(options, project, request);
-      const source = await findSource(options, trusted, ref);
+      const { ref } = resolved;
+      const [commit, source] = await Promise.all([
+        known?.commit ?? readCommit(resolved.repository, ref),
+        findSource(options, trusted, ref, { isFetched: true }),
+      ]);
+      const read = {
+        ...resolved,
+        commit: resolved.branches ? { ...commit, branches: resolved.branches } : commit,
+      };
+      // Very long lists of files are read again, to save memory.
+      if (commit.files.length <= FILES_KEPT) found.set(key, read);
       if (!source || source.lacksLfs) await fetchSource(options, trusted, ref, signal);
-      begin(db, project, request, read, await evaluateAhead(db, request, read.commit));
+      const evaluate = await evaluateAhead(db, request, read.commit);
+      begin(db, project, request, read, evaluate, request === requests[0] ? reserved : new Map());
     } catch (error) {
       if (signal.aborted) return;
       logFailure(log, 'commit could not be read', { request: request.id }, error);
@@ -176,34 +195,40 @@ function fail({ db, dataDirectory }: FetchOptions, request: BuildRequest, failur
   moveRequest(db, request.id, 'error', { error: hideHostPaths(error, dataDirectory) });
 }
 
-type Found = { branch: string; tag: string; commit: CommitRead };
+type Resolved = {
+  repository: string;
+  ref: string;
+  branch: string;
+  tag: string;
+  /** Instead of those of the repository. */
+  branches?: string[];
+};
+type Found = Resolved & { commit: CommitRead };
 
 /** Undefined if the ref that a trigger saw no longer has the commit. */
-async function readRequested(
+async function resolveRequested(
+  options: FetchOptions,
   mirror: string,
-  { commitRef, pinned, pinnedRef, pullRequest }: BuildRequest,
-): Promise<Found | undefined> {
-  if (pinned === null || pinnedRef === null) {
-    const { ref, ...names } = await resolveRef(mirror, commitRef);
-    return { ...names, commit: await readCommit(mirror, ref) };
+  request: BuildRequest,
+): Promise<Resolved | undefined> {
+  const { commitRef, pinned, pinnedRef, pullRequest } = request;
+  if (request.snapshotId !== null) {
+    // Rules are evaluated as on the branch of the working tree. The commit is on no branch otherwise.
+    const branches = commitRef === DETACHED ? [] : [commitRef];
+    return { ...getSnapshot(options, request), branch: '', tag: '', branches };
   }
+  if (pinned === null || pinnedRef === null)
+    return { repository: mirror, ...(await resolveRef(mirror, commitRef)) };
   const seenAt = pullRequest === null ? pinnedRef : pullRequestRef(pullRequest);
   const ref = await resolvePinned(mirror, pinned, seenAt);
   if (ref === undefined) return undefined;
   const parsed = parseRef(pinnedRef);
   return {
+    repository: mirror,
+    ref,
     branch: parsed?.kind === 'branch' ? parsed.name : '',
     tag: parsed?.kind === 'tag' ? parsed.name : '',
-    commit: await readCommit(mirror, ref),
   };
-}
-
-/** Rules are evaluated as on the branch of the working tree. The commit is on no branch otherwise. */
-async function readSnapshot(options: FetchOptions, request: BuildRequest): Promise<Found> {
-  const { repository, ref } = getSnapshot(options, request);
-  const commit = await readCommit(repository, ref);
-  const branches = request.commitRef === DETACHED ? [] : [request.commitRef];
-  return { branch: '', tag: '', commit: { ...commit, branches } };
 }
 
 async function fetchPull(
@@ -228,7 +253,14 @@ function findSkipReason(request: BuildRequest, { branch, commit }: Found): strin
   return marker && `Skipped, because the commit message contains ${marker}.`;
 }
 
-function begin(db: Db, project: Project, request: BuildRequest, found: Found, evaluate: Evaluator): void {
+function begin(
+  db: Db,
+  project: Project,
+  request: BuildRequest,
+  found: Found,
+  evaluate: Evaluator,
+  reserved: ReservedIds,
+): void {
   const { branch, tag, commit: read } = found;
   db.write(() => {
     // If it was canceled meanwhile, a new commit would wait for builds forever.
@@ -240,10 +272,8 @@ function begin(db: Db, project: Project, request: BuildRequest, found: Found, ev
     });
     const skipReason = findSkipReason(request, found);
     const decisions = skipReason === undefined ? decide(db, request, evaluate) : [];
-    const begun = enqueueBuilds(db, request.id, commit, branch, decisions, {
-      tag,
-      ...(skipReason !== undefined && { error: skipReason }),
-    });
+    const others = { tag, ...(skipReason !== undefined && { error: skipReason }) };
+    const begun = enqueueBuilds(db, request.id, commit, branch, decisions, others, reserved);
     if (begun && (branch !== '' || begun.pullRequest !== null) && project.cancelSuperseded)
       for (const older of listSupersededRequests(db, begun))
         markRequestCanceled(db, older, `because a newer build of ${request.commitRef} has begun`);

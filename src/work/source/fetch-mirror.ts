@@ -6,7 +6,8 @@ import type { Live } from '../../live.ts';
 import type { Log } from '../../log.ts';
 import { mirrorPath } from '../../store/data/paths.ts';
 import type { Db } from '../../store/database/db.ts';
-import { type Project, privateKeyOf } from '../../store/projects.ts';
+import { findProject, type Project, privateKeyOf } from '../../store/projects.ts';
+import type { EarlyStarts } from '../early-start.ts';
 import type { KeyedMutex } from '../keyed-mutex.ts';
 import type { Repacks } from './repack-mirrors.ts';
 
@@ -18,6 +19,7 @@ export type FetchOptions = {
   stopping: AbortSignal;
   mutex: KeyedMutex;
   repacks: Repacks;
+  early: Pick<EarlyStarts, 'reserve' | 'start' | 'removeUnused'>;
   /** Projects whose force pushes have all been handled. */
   handledForcePushes: Set<bigint>;
 };
@@ -35,15 +37,23 @@ export async function fetchProject(
 }
 
 export function mirrorFetch(options: FetchOptions, project: Project, signal: AbortSignal): FetchMirror {
-  const { db, log, dataDirectory, repacks } = options;
-  const mirror = mirrorPath(dataDirectory, project.id);
+  const { db, live, log, dataDirectory, repacks } = options;
+  const { id, repositoryUrl } = project;
+  const mirror = mirrorPath(dataDirectory, id);
   return {
     mirror,
-    url: project.repositoryUrl,
+    url: repositoryUrl,
     ssh: { dataDirectory, privateKey: privateKeyOf(db, project) },
+    connection: {
+      name: id.toString(),
+      watch: close =>
+        live.watch(`project:${id}`, () => {
+          if (findProject(db, id)?.repositoryUrl !== repositoryUrl) close();
+        }),
+    },
     signal,
     stopRepack: () => repacks.stop(mirror),
-    onTrouble: cause => log.warn('commit-graph could not be written', { project: project.id, cause }),
+    onTrouble: cause => log.warn('commit-graph could not be written', { project: id, cause }),
   };
 }
 

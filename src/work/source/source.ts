@@ -83,11 +83,12 @@ export function trustedSource(
   return request.pullRequest === null ? project : { ...project, submodules: 'off' };
 }
 
-/** Undefined if something has to be fetched first. Marks what it finds as used. */
+/** Undefined if something has to be fetched first. Marks what it finds as used. `isFetched`: the mirror has the commit. */
 export async function findSource(
   { dataDirectory }: Pick<FetchOptions, 'dataDirectory'>,
   project: SourceProject,
   hash: string,
+  { isFetched = false } = {},
 ): Promise<Source | undefined> {
   const key = keyOf(dataDirectory, project, hash);
   const cached = cachedSources.get(key);
@@ -97,7 +98,8 @@ export async function findSource(
   }
   cachedSources.delete(key);
   const source = await collectSource(dataDirectory, project, hash, {
-    ensure: ({ mirror }, commit) => hasCommit(mirror, commit),
+    ensure: async ({ mirror, isSubmodule }, commit) =>
+      (isFetched && !isSubmodule) || (await hasCommit(mirror, commit)),
   });
   if (!source) return undefined;
   if (source.lacksLfs) return incomplete.has(key) ? source : undefined;

@@ -61,6 +61,25 @@ test('how content is split into chunks makes no difference', async () => {
     }
 });
 
+test('content that cannot be deflated in time is stored, and any program still reads it', async () => {
+  using directory = temporaryDirectory();
+  const file = join(directory.path, 'files.zip');
+  const expected = text(2_500_001);
+  for (const idleProcessors of [0, 1])
+    for (const size of [1_000, 60_000, 65_535, 262_145, 3_000_000]) {
+      await using zip = await createZip(file, { deflateFirstBytes: 0, idleProcessors });
+      await zip.add(entryOf('a', expected.length), chunksOf(expected, size));
+      const [entry] = (await zip.finish()) as [StoredEntry];
+      assert.equal(entry.method, DEFLATED);
+      if (idleProcessors === 0) assert.ok(entry.storedBytes > expected.length - 300_000);
+      const unzipped = execFileSync('unzip', ['-p', file, 'a'], { maxBuffer: 2 * expected.length });
+      assert.ok(unzipped.equals(expected), `chunks of ${size}, ${idleProcessors} idle processors`);
+      const range = { start: 1_200_000, end: 1_299_999 };
+      const part = await buffer(openContent(file, entry, range));
+      assert.ok(part.equals(expected.subarray(range.start, range.end + 1)));
+    }
+});
+
 test('the index finds the content of every entry, whole and in ranges', async () => {
   using directory = temporaryDirectory();
   const file = join(directory.path, 'files.zip');

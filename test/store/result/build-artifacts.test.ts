@@ -1,12 +1,16 @@
 // The index of a build's artifacts, which a server may have to insert again after a crash.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { type Build, findBuild } from '../../../src/store/builds.ts';
 import { deleteProject, purgeSomeRows } from '../../../src/store/cleanup/purge.ts';
+import { sumArtifacts } from '../../../src/store/counts.ts';
+import { deleteArtifacts } from '../../../src/store/result/artifact-retention.ts';
 import {
   deleteBuildArtifacts,
   type NewBuildArtifact,
   replaceBuildArtifacts,
 } from '../../../src/store/result/build-artifacts.ts';
+import { moveBuild } from '../../../src/store/transition.ts';
 import { addBuilds, addProject, openFixture } from '../fixture.ts';
 
 const artifact = (path: string): NewBuildArtifact => ({
@@ -61,4 +65,23 @@ test('the artifacts of a deleted project are purged in batches, and never togeth
     before = left;
   }
   assert.deepEqual([count('build_artifacts'), count('builds'), count('projects')], [0, 0, 0]);
+});
+
+test('the sum of all artifacts follows verdicts, deletes and purged projects', async () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const project = addProject(db);
+  const [build, other, without] = addBuilds(db, project, [1n, 2n, 3n]).builds as [bigint, bigint, bigint];
+  assert.deepEqual(sumArtifacts(db), { builds: 0, sizeBytes: 0 });
+  const counted = { artifacts: 2, artifactsBytes: 30, artifactsTruncated: false };
+  for (const id of [build, other, without]) moveBuild(db, id, 'start');
+  moveBuild(db, build, 'pass', counted);
+  moveBuild(db, other, 'fail', counted);
+  moveBuild(db, without, 'pass');
+  assert.deepEqual(sumArtifacts(db), { builds: 2, sizeBytes: 60 });
+  await deleteArtifacts(db, '/nonexistent', findBuild(db, project.id, build) as Build);
+  assert.deepEqual(sumArtifacts(db), { builds: 1, sizeBytes: 30 });
+  deleteProject(db, project.id);
+  while (purgeSomeRows(db));
+  assert.deepEqual(sumArtifacts(db), { builds: 0, sizeBytes: 0 });
 });

@@ -27,6 +27,7 @@ describe('the account page', { timeout: 600_000 }, () => {
     ];
     await other.go(`/ui/projects/${project_id}`);
     const { page } = person;
+    await person.go('/');
     await page.getByRole('link', { name: 'stranger@example.org' }).click();
     await page.getByRole('heading', { name: 'Account' }).waitFor();
     await person.inspect('account');

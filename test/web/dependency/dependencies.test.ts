@@ -81,6 +81,7 @@ describe('the pages of dependencies', { timeout: 600_000 }, () => {
   it('explains what a dependency is when there is none, and creates one', async () => {
     const person = await arrive();
     const { page } = person;
+    await person.go('/');
     await page.getByRole('link', { name: 'Dependencies' }).click();
     await page.getByText('No dependencies yet').waitFor();
     await page.getByText('No other account shares a dependency.').waitFor();

@@ -30,6 +30,7 @@ describe('comfort', { timeout: 600_000 }, () => {
     fixture.end(commits[0] as Commit, 'pass', 'fail');
     person = await fixture.arrive();
     page = person.page;
+    await person.go('/');
   });
   after(async () => {
     await person?.close();
@@ -204,6 +205,7 @@ describe('comfort', { timeout: 600_000 }, () => {
 
     it('is a page without scripts, and shows nothing of strangers', async () => {
       const plain = await fixture.arrive('collaborator', { scripts: false });
+      await plain.go('/');
       await plain.page.getByRole('link', { name: 'Go to', exact: true }).click();
       await plain.page.getByRole('searchbox').fill('lint');
       await plain.page.getByRole('button', { name: 'Find' }).click();

@@ -224,8 +224,10 @@ describe('the page of a project', { timeout: 600_000 }, () => {
       fixture.end(fixture.makeCommit(project, `Change ${n}`, suites), n % 2 === 0 ? 'fail' : 'pass');
     const person = await fixture.arrive('owner', { scripts: false });
     const { page } = person;
-    const shown = async () =>
-      (await page.locator('.matrix .subject').allInnerTexts()).map(one => Number(one.split(' ')[1]));
+    const shown = async () => {
+      await page.waitForLoadState();
+      return (await page.locator('.matrix .subject').allInnerTexts()).map(one => Number(one.split(' ')[1]));
+    };
     const range = (from: number, to: number) =>
       Array.from({ length: (from - to) / 2 + 1 }, (_, at) => from - 2 * at);
     await person.go(`/ui/projects/${project.id}`);
@@ -414,6 +416,7 @@ describe('the page of a project', { timeout: 600_000 }, () => {
 
   it('lists a hundred projects with their last commits and trends quickly', async () => {
     const person = await fixture.arrive();
+    await person.go('/');
     await person.inspect('projects-with-trends');
     fixture.db.write(() => {
       for (let n = 1; n <= 100; n += 1) {

@@ -1,6 +1,6 @@
 // A server that is killed in the middle of builds, and the next one that resumes them.
 import assert from 'node:assert/strict';
-import { readFileSync, rmSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { residentBytesOf } from '../../bench/support.ts';
@@ -110,6 +110,37 @@ describe('A server that is killed', () => {
       assert.equal(build.build_state, index === 3 ? 'failed' : 'passed');
       assert.equal(build.exit_code, index === 3 ? 7 : 0);
     }
+    await containersUntil(instance, left => left.length === 0);
+  });
+
+  test('while a container waits for its commit starts the build again: the command runs once', async () => {
+    const project = await journey.project();
+    const gate = join(data, 'gate');
+    writeFileSync(gate, '');
+    sshd.addKey(project.key, `until [ -e ${gate} ]; do sleep 0.05; done; exec sh -c "$SSH_ORIGINAL_COMMAND"`);
+    const suite = await project.suite({
+      command: NUMBERED(3, ':'),
+      variables: { TOKEN: 'supersecretvalue' },
+    });
+    await project.ask('POST', `/suites/${suite}/rules`, {
+      subject: 'commit.message',
+      operator: 'does_not_contain',
+      value: 'First',
+    });
+    assert.equal((await project.run()).state, 'skipped');
+    const [rule] = (await project.ask('GET', `/suites/${suite}/rules`)) as unknown as Wire[];
+    await project.ask('DELETE', `/suites/${suite}/rules/${rule?.id_str}`);
+    rmSync(gate);
+    const requestId = await project.request();
+    const [waiting] = await containersUntil(instance, names => names.length === 1);
+    await kill();
+    writeFileSync(gate, '');
+    await start();
+    const again = journey.knownProject(project.id);
+    assert.equal((await again.finishedRequest(requestId)).build_state, 'passed');
+    const [build] = await again.buildsOf(requestId);
+    assert.match(await again.log(build?.id_str as string), /^line 2 \*\*\*\nruns: 1$/m);
+    assert.ok(!waiting?.endsWith(build?.id_str as string), 'it was started for another build');
     await containersUntil(instance, left => left.length === 0);
   });
 

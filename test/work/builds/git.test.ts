@@ -315,6 +315,7 @@ test('A build whose mirror was lost, as after a restore, fetches its commit agai
     );
 
     assay.sshd.removeKey(project.key);
+    assay.sshd.endSessions();
     rmSync(mirror, { recursive: true });
     const refused = await project.finishedBuild(await project.rerun(old));
     assert.match(refused.error as string, /refused the project's key/);
@@ -337,6 +338,7 @@ test('A build that waits for its commit to be fetched again can be canceled, and
     await other.suite({ command: 'true' });
     rmSync(join(assay.data, 'mirrors', `${project.id}.git`), { recursive: true });
     assay.sshd.addKey(project.key, 'exec cat >/dev/null');
+    assay.sshd.endSessions();
     const waiting = await project.rerun(builds[0]?.id_str as string);
     assert.equal((await other.run()).state, 'passed');
     await project.cancel(`builds/${waiting}`);

@@ -7,7 +7,7 @@ import { findBuild, rerunBuild } from '../../../src/store/builds.ts';
 import { deleteProject, purgeSomeRows } from '../../../src/store/cleanup/purge.ts';
 import { buildFilesDirectory, buildFilesPath } from '../../../src/store/data/paths.ts';
 import type { Db } from '../../../src/store/database/db.ts';
-import { keepArtifacts } from '../../../src/store/result/artifact-retention.ts';
+import { keepArtifacts, listExpiredArtifacts } from '../../../src/store/result/artifact-retention.ts';
 import { listBuildArtifacts } from '../../../src/store/result/build-artifacts.ts';
 import { deleteSuite } from '../../../src/store/suites.ts';
 import { moveBuild } from '../../../src/store/transition.ts';
@@ -106,6 +106,22 @@ test('the newest passed build is that of the newest request, and a deleted suite
   deleteSuite(db, suite);
   await world.sweep();
   assert.deepEqual(world.has(newest), none);
+});
+
+test('a search for expired artifacts reads no builds that are too young', () => {
+  using world = openWorld();
+  const { sqlite } = world.db;
+  const prepare = sqlite.prepare;
+  const texts: string[] = [];
+  sqlite.prepare = ((text: string) => {
+    texts.push(text);
+    return prepare.call(sqlite, text);
+  }) as typeof prepare;
+  listExpiredArtifacts(world.db, world.now.ms, 0n, 50);
+  sqlite.prepare = prepare;
+  const [text = ''] = texts;
+  const plan = sqlite.prepare(`EXPLAIN QUERY PLAN ${text}`).all(0n, 1n, 0n, 1n, 50n) as { detail: string }[];
+  assert.match(plan.map(({ detail }) => detail).join(), /INDEX builds_artifacts \(id>\? AND id<\?\)/);
 });
 
 test('more builds than are read at once expire in one pass', async () => {
