@@ -2,7 +2,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Engine, EngineRefused, GUARD_KIND } from './engine.ts';
 
-const REMOVAL_MS = 15_000;
+/** A removal that is under way takes this long on a busy host: Docker waits for the container to exit. */
+const REMOVAL_MS = 60_000;
 
 type OnRemoved = (what: string) => void;
 

@@ -159,10 +159,15 @@ async function dockerUntil(
 export async function clearDocker(instance: string, dockerHost = DOCKER_HOST): Promise<void> {
   const label = `label=assay.instance=${instance}`;
   const bridge = await docker('--host', dockerHost, 'network', 'ls', '-q', '--filter', label);
-  await removeTraces(
-    { dockerHost, network: bridge === '' ? 'none' : OWN_BRIDGE, runAs: { uid: 1000, gid: 1000 } },
-    instance,
-  );
+  try {
+    await removeTraces(
+      { dockerHost, network: bridge === '' ? 'none' : OWN_BRIDGE, runAs: { uid: 1000, gid: 1000 } },
+      instance,
+    );
+  } catch (error) {
+    const states = await docker('--host', dockerHost, 'ps', '-a', '--filter', label);
+    throw new Error(`could not clear Docker:\n${states}`, { cause: error });
+  }
 }
 
 export async function docker(...args: string[]): Promise<string> {
