@@ -241,6 +241,36 @@ export type Network = {
   removeNetworks(): Promise<{ names: string[]; rules: number }>;
 };
 
+/** A machine that runs containers. */
+export type EngineNode = {
+  id: string;
+  name: string;
+  role: 'manager' | 'worker';
+  address: string;
+  /** `ready`, or why it does not respond. */
+  state: string;
+  availability: 'active' | 'pause' | 'drain';
+  engineVersion: string;
+  cpus: number;
+  memoryBytes: number;
+  /** How many containers of jobs it runs at once; 0 if it was not set up for them. */
+  slots: number;
+  /** What runs there now. */
+  running: Ownership[];
+  /** Why it gets no new containers; undefined if it does. */
+  unusable: string | undefined;
+};
+
+/** Of all nodes together. `reason` says why there are no slots. */
+export type Capacity = { slots: number; reason: string | undefined };
+
+export type Nodes = {
+  /** Empty if there is only the engine's own host. */
+  listNodes(): Promise<EngineNode[]>;
+  /** Of the last check; undefined if the engine leaves it to the caller. */
+  capacity(): Capacity | undefined;
+};
+
 export type Engine = Containers &
   Volumes &
   Images &

@@ -1,0 +1,37 @@
+// The names that Assay and the nodes of a Docker Swarm agree on, and the layout of the directory that they share. The node
+// script sets them up; src/engine/swarm uses them.
+
+import { join } from 'node:path';
+
+/** An engine label of every node that runs containers, from its daemon.json. */
+export const NODE_LABEL = 'assay';
+/** A generic resource of the node, from its daemon.json: how many containers of jobs it runs at once. */
+export const SLOT_RESOURCE = 'assay-slot';
+
+/** A network of each node: its config-only network, and the network that is made of it. The latter names its bridge too. */
+export type SwarmNetwork = { name: string; config: string; isInternal: boolean };
+/** NETWORK=bridge: containers reach other machines, but neither nodes nor each other. */
+export const OPEN_NETWORK: SwarmNetwork = {
+  name: 'assay-open',
+  config: 'assay-open-node',
+  isInternal: false,
+};
+/** NETWORK=none: containers reach nothing. */
+export const CLOSED_NETWORK: SwarmNetwork = {
+  name: 'assay-closed',
+  config: 'assay-closed-node',
+  isInternal: true,
+};
+
+/** Everything in SHARED. Nodes mount it at the same path. It has no keys. */
+export const sharedPaths = (shared: string) => ({
+  jobs: join(shared, 'jobs'),
+  mirrors: join(shared, 'mirrors'),
+  snapshots: join(shared, 'snapshots'),
+  /** Caches and workspaces. */
+  volumes: join(shared, 'volumes'),
+  /** What one attempt of a job writes. */
+  attempts: join(shared, 'attempts'),
+  /** The addresses of all nodes, and a file of each node that says when its firewall rules were checked last. */
+  nodes: join(shared, 'nodes'),
+});
