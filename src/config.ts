@@ -1,11 +1,14 @@
 // The table of settings with their formats and defaults, and their parser. They are read from flags and ASSAY_… variables.
 
 import { cpus } from 'node:os';
-import { resolve } from 'node:path';
+import { isAbsolute, relative, resolve } from 'node:path';
 import { UsageError } from './command/command.ts';
 import type { CacheTotal } from './domain/cache.ts';
 import { checkImageName } from './domain/names.ts';
 import { type Cidr, parseCidrs } from './domain/webhook/address.ts';
+
+/** `single`: plain containers on one host. `swarm`: services on the nodes of a Docker Swarm. */
+export type EngineKind = 'single' | 'swarm';
 
 export type Settings = {
   data: string;
@@ -16,9 +19,15 @@ export type Settings = {
   tlsCert: string | undefined;
   tlsKey: string | undefined;
   dockerHost: string;
+  engine: EngineKind;
+  /** The directory that all nodes mount; undefined unless the engine is `swarm`. */
+  shared: string | undefined;
   image: string;
   anyImage: boolean;
+  /** With `swarm` it is the number for each node. */
   concurrency: number;
+  /** Whether a job runs again after its container was lost. */
+  retryLost: boolean;
   /** COMPILE_SLOTS; undefined for half of them. */
   compileSlots: number | undefined;
   timeoutMs: number;
@@ -61,9 +70,16 @@ const table: readonly [name: string, defaultValue: string, form: string, meaning
   ['FILES_URL', '', 'URL', 'second host name, only for opening artifacts of builds'],
   ['TLS_CERT', 'made at first start', 'FILE', 'certificate chain, PEM'],
   ['TLS_KEY', 'made at first start', 'FILE', 'private key of TLS_CERT, PEM'],
+  ['ENGINE', 'single', 'single|swarm', 'plain containers on one host, or services on a Docker Swarm'],
+  ['SHARED', '', 'DIRECTORY', 'directory that all nodes mount at this path; only with ENGINE=swarm'],
   ['IMAGE', 'host', 'NAME', 'default image of containers'],
   ['ANY_IMAGE', 'off', 'on|off', 'allow images that were not imported'],
-  ['CONCURRENCY', 'number of cores', 'NUMBER', 'containers that run at the same time'],
+  [
+    'CONCURRENCY',
+    'number of cores',
+    'NUMBER',
+    'containers that run at the same time, with swarm on each node',
+  ],
   [
     'COMPILE_SLOTS',
     'half of CONCURRENCY',
@@ -71,6 +87,7 @@ const table: readonly [name: string, defaultValue: string, form: string, meaning
     'how many of them may be compiles; one stays for builds',
   ],
   ['TIMEOUT', '3600', 'SECONDS', 'time limit of a suite or a compile'],
+  ['RETRY_LOST', 'yes', 'yes|no', 'run a job again, at most twice, when its container was lost'],
   ['MEMORY', '2GiB', 'SIZE', 'memory limit of a container'],
   ['CPUS', '2', 'NUMBER', 'processor limit of a container'],
   ['PIDS', '1024', 'NUMBER', 'process limit of a container'],
@@ -194,6 +211,29 @@ export function readSettings(
   // The host's network would give builds access to services on its loopback addresses.
   if (!/^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/.test(network) || network === 'host')
     bad('NETWORK', 'bridge, none or the name of a Docker network other than host');
+  const engine = textOf('ENGINE');
+  if (engine !== 'single' && engine !== 'swarm') return bad('ENGINE', 'single or swarm');
+  const retryLost = textOf('RETRY_LOST');
+  if (retryLost !== 'yes' && retryLost !== 'no') bad('RETRY_LOST', 'yes or no');
+  const data = dataDirectoryOf(given('DATA'), environment);
+  const diskBytes = size('DISK');
+  const shared = given('SHARED');
+  if (engine === 'single' && shared !== undefined)
+    bad('SHARED', 'left out unless --engine (ASSAY_ENGINE) is swarm');
+  if (engine === 'swarm') {
+    if (shared === undefined)
+      throw new UsageError(
+        '--engine swarm needs --shared (ASSAY_SHARED): the directory that all nodes mount at the same path',
+      );
+    if (!isAbsolute(shared)) bad('SHARED', 'an absolute path');
+    // Nodes mount all of SHARED. DATA has the keys, and its links into SHARED would form a loop.
+    if (isInside(shared, data) || isInside(data, shared))
+      bad('SHARED', `outside of the data directory ${data}, and must not contain it`);
+    if (diskBytes > 0)
+      bad('DISK', '0 with ENGINE=swarm, because a Swarm neither limits nor measures what a container writes');
+    if (network !== 'bridge' && network !== 'none')
+      bad('NETWORK', 'bridge or none with ENGINE=swarm, because the nodes have no other networks');
+  }
   if ((given('TLS_CERT') === undefined) !== (given('TLS_KEY') === undefined))
     throw new UsageError('--tls-cert and --tls-key must be given together');
 
@@ -206,16 +246,19 @@ export function readSettings(
   return {
     warnings,
     settings: {
-      data: dataDirectoryOf(given('DATA'), environment),
+      data,
       listen,
       baseUrl,
       filesUrl,
       tlsCert: given('TLS_CERT'),
       tlsKey: given('TLS_KEY'),
       dockerHost: readDockerHost(environment.DOCKER_HOST || 'unix:///var/run/docker.sock'),
+      engine,
+      shared: shared === undefined ? undefined : resolve(shared),
       image,
       anyImage: anyImage === 'on',
       concurrency: given('CONCURRENCY') === undefined ? cpus().length : wholeNumber('CONCURRENCY', 1),
+      retryLost: retryLost === 'yes',
       compileSlots: given('COMPILE_SLOTS') === undefined ? undefined : wholeNumber('COMPILE_SLOTS', 1),
       timeoutMs: wholeNumber('TIMEOUT', 1) * 1000,
       memoryBytes: size('MEMORY', '6MiB'),
@@ -226,7 +269,7 @@ export function readSettings(
       runAs: { uid: Number(runAs[1]), gid: Number(runAs[2]) },
       logLimitBytes: size('LOG_LIMIT', '1KiB'),
       artifactLimitBytes: size('ARTIFACT_LIMIT'),
-      diskBytes: size('DISK'),
+      diskBytes,
       cacheLimitBytes: size('CACHE_LIMIT'),
       cacheTotal:
         parseCacheTotal(textOf('CACHE_TOTAL')) ??
@@ -254,6 +297,12 @@ const leastBytes = { '0': 0, '1KiB': 1024, '6MiB': 6 * 1024 ** 2 };
 /** Docker's minimum. */
 const LEAST_CPUS = 0.01;
 const LEAST_POLL_RATE = 0.01;
+
+/** Whether `inner` is `outer` or a path in it. */
+function isInside(inner: string, outer: string): boolean {
+  const path = relative(outer, inner);
+  return path !== '..' && !path.startsWith('../');
+}
 
 const units: Record<string, number> = { '': 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 };
 

@@ -22,9 +22,12 @@ test('without any settings, the defaults apply', () => {
     tlsCert: undefined,
     tlsKey: undefined,
     dockerHost: 'unix:///var/run/docker.sock',
+    engine: 'single',
+    shared: undefined,
     image: 'host',
     anyImage: false,
     concurrency: cpus().length,
+    retryLost: true,
     compileSlots: undefined,
     timeoutMs: 3_600_000,
     memoryBytes: 2 * 1024 ** 3,
@@ -76,6 +79,9 @@ const accepted: [name: string, value: string, key: keyof Settings, expected: unk
   ['ARTIFACT_LIMIT', '0', 'artifactLimitBytes', 0],
   ['ARTIFACT_LIMIT', '2GiB', 'artifactLimitBytes', 2 * 1024 ** 3],
   ['DISK', '0', 'diskBytes', 0],
+  ['ENGINE', 'single', 'engine', 'single'],
+  ['RETRY_LOST', 'yes', 'retryLost', true],
+  ['RETRY_LOST', 'no', 'retryLost', false],
   ['CACHE_LIMIT', '0', 'cacheLimitBytes', 0],
   ['CACHE_LIMIT', '100MiB', 'cacheLimitBytes', 100 * 1024 ** 2],
   ['CACHE_TOTAL', '0', 'cacheTotal', { bytes: 0 }],
@@ -148,6 +154,10 @@ const refused: [name: string, value: string][] = [
   ['LOG_LIMIT', 'x'],
   ['LOG_LIMIT', '0'],
   ['DISK', 'x'],
+  ['ENGINE', 'kubernetes'],
+  ['RETRY_LOST', 'on'],
+  // Without ENGINE=swarm.
+  ['SHARED', '/srv/assay'],
   ['ARTIFACT_LIMIT', '5%'],
   ['CACHE_LIMIT', '20%'],
   ['CACHE_LIMIT', 'x'],
@@ -192,6 +202,45 @@ for (const [name, value] of refused)
         assert.ok(error instanceof UsageError);
         assert.ok(error.message.includes(flagOf(name)), error.message);
         assert.ok(error.message.includes(value.trim()), error.message);
+        assert.ok(!error.message.includes('\n'));
+        return true;
+      },
+    );
+  });
+
+const swarm = { ASSAY_ENGINE: 'swarm', ASSAY_SHARED: '/srv/assay', ASSAY_DATA: '/var/lib/assay' };
+
+test('a Swarm takes its shared directory, and the networks bridge and none', () => {
+  const { settings: chosen } = read({ ...swarm, ASSAY_SHARED: '/srv//assay/', ASSAY_DISK: '0' });
+  assert.equal(chosen.engine, 'swarm');
+  assert.equal(chosen.shared, '/srv/assay');
+  assert.equal(chosen.network, 'bridge');
+  assert.equal(read({ ...swarm, ASSAY_NETWORK: 'none' }).settings.network, 'none');
+  // A common beginning of the name is no overlap.
+  assert.equal(
+    read({ ...swarm, ASSAY_SHARED: '/var/lib/assay-share' }).settings.shared,
+    '/var/lib/assay-share',
+  );
+});
+
+const refusedWithSwarm: [environment: Record<string, string>, message: RegExp][] = [
+  [{ ASSAY_SHARED: '' }, /^--engine swarm needs --shared \(ASSAY_SHARED\)/],
+  [{ ASSAY_SHARED: 'shared' }, /--shared .* must be an absolute path, not "shared"$/],
+  [{ ASSAY_SHARED: '/var/lib/assay' }, /--shared .* outside of the data directory \/var\/lib\/assay/],
+  [{ ASSAY_SHARED: '/var/lib/assay/shared' }, /--shared .* outside of the data directory/],
+  [{ ASSAY_SHARED: '/var/lib' }, /--shared .* must not contain it/],
+  [{ ASSAY_SHARED: '/' }, /--shared .* must not contain it/],
+  [{ ASSAY_SHARED: '/srv/../var/lib' }, /--shared .* must not contain it/],
+  [{ ASSAY_DISK: '5GiB' }, /--disk .* neither limits nor measures what a container writes, not "5GiB"$/],
+  [{ ASSAY_NETWORK: 'company' }, /--network .* bridge or none with ENGINE=swarm/],
+];
+for (const [environment, message] of refusedWithSwarm)
+  test(`with ENGINE=swarm ${JSON.stringify(environment)} is refused in one line that says why`, () => {
+    assert.throws(
+      () => read({ ...swarm, ...environment }),
+      (error: Error) => {
+        assert.ok(error instanceof UsageError);
+        assert.match(error.message, message);
         assert.ok(!error.message.includes('\n'));
         return true;
       },
