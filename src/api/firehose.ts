@@ -25,8 +25,11 @@ const EVENT_BATCH = 20;
 
 /** A build or dependency whose state and log a stream sends. */
 export type LogSource = {
-  /** Undefined when it was deleted. With `waits`, the log is still that of an earlier run. */
-  read(): { record: unknown; state: string; waits: boolean; finished: boolean } | undefined;
+  /**
+   * Undefined when it was deleted. A `state` event is due whenever `version` changes. With `waits`, the log is still that
+   * of an earlier run.
+   */
+  read(): { record: unknown; version: string; waits: boolean; finished: boolean } | undefined;
   /** Where changes of its state are published. */
   topic: string;
   logPath: string;
@@ -43,7 +46,7 @@ export function followBuild(
       return (
         build && {
           record: buildRecord(call, build),
-          state: build.buildState,
+          version: `${build.buildState} ${build.node}`,
           // Each build has its own log. A retried build has log text while it waits.
           waits: false,
           finished: isFinishedBuild(build.buildState),
@@ -65,7 +68,7 @@ export function followDependency(
       return (
         dependency && {
           record: presentDependency(call, dependency),
-          state: dependency.compileState,
+          version: dependency.compileState,
           // A reader that connects before the upload gets the compile from its beginning.
           waits: ['waiting_archive_upload', 'enqueued_for_compile'].includes(dependency.compileState),
           finished: ['compiled', 'compile_failed'].includes(dependency.compileState),
@@ -84,7 +87,7 @@ export function streamLog(
   source: LogSource,
   from: number,
 ): void {
-  let sentState: string | undefined;
+  let sentVersion: string | undefined;
   let ending = false;
   let reader: LogReader | undefined;
   const follow = () => {
@@ -99,15 +102,15 @@ export function streamLog(
       stream.end();
     } else if (now.finished) {
       ending = true;
-      if (sentState === undefined) stream.send(frame('state', JSON.stringify(now.record)));
+      if (sentVersion === undefined) stream.send(frame('state', JSON.stringify(now.record)));
       feeds.flush(follow()).then(() => {
         // The reader has left, or the server stops: its database may be closed.
         if (!stream.open) return;
         stream.send(frame('end', JSON.stringify(source.read()?.record ?? now.record)));
         stream.end();
       });
-    } else if (now.state !== sentState) {
-      sentState = now.state;
+    } else if (now.version !== sentVersion) {
+      sentVersion = now.version;
       stream.send(frame('state', JSON.stringify(now.record)));
       if (!now.waits) follow();
     }

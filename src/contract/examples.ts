@@ -71,6 +71,7 @@ const byName: Record<string, unknown> = {
   message: 'Fix the footer\n',
   name: 'Website',
   next_attempt_at: null,
+  node: 'builder-2',
   offset: 0,
   operator: 'contains',
   owned: true,

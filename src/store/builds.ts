@@ -292,6 +292,7 @@ function createBuild(
     tests: null,
     local: request.local,
     steps: null,
+    node: null,
   };
   insertBuild(db, build);
   announceBuild(db, build);
@@ -340,6 +341,24 @@ const claimable = prepared(db =>
     .where(eq(builds.id, sql.placeholder('id')))
     .prepare(),
 );
+
+const setNode = prepared(({ sqlite }) =>
+  sqlite
+    .prepare<{ id: bigint; node: string }, bigint>(
+      `UPDATE builds SET node = :node WHERE id = :id AND build_state = 'running' AND node IS NOT :node
+       RETURNING project_id`,
+    )
+    .pluck(),
+);
+
+/** Records on which node the container of a running build was placed. Does nothing for a build that does not run. */
+export function recordNode(db: Db, id: bigint, node: string): void {
+  db.write(() => {
+    const projectId = setNode(db).get({ id, node });
+    if (projectId === undefined) return;
+    for (const topic of [`build:${id}`, `project:${projectId}`, 'queue']) db.touch(topic);
+  });
+}
 
 /** Starts the build for its runner. Undefined if it was claimed or canceled meanwhile. */
 export function claimBuild(db: Db, id: bigint): Build | undefined {

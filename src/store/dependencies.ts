@@ -218,6 +218,24 @@ export function beginCompileStep(db: Db, id: bigint, name: string): void {
   });
 }
 
+/** Records on which node the container of a running compile was placed. Does nothing if it does not run. */
+export function recordCompileNode(db: Db, id: bigint, node: string): void {
+  db.write(() => {
+    const { changes } = db.orm
+      .update(dependencies)
+      .set({ node })
+      .where(
+        and(
+          eq(dependencies.id, id),
+          eq(dependencies.compileState, 'compiling'),
+          sql`${dependencies.node} IS NOT ${node}`,
+        ),
+      )
+      .run();
+    if (changes > 0) for (const topic of [`dependency:${id}`, 'queue']) db.touch(topic);
+  });
+}
+
 /** How long each step took that has begun, if the last one ends now. */
 export function measureSteps(db: Db, id: bigint): string | null {
   const dependency = findDependency(db, id);

@@ -70,7 +70,12 @@ export function moveBuild(
     if (!next) return undefined;
     const moved = updateBuild(db, build, {
       ...(event === 'start' && { startedAt: db.now() }),
-      ...(event === 'requeue' && { startedAt: null, nonce: null, spentMs: spentWith(build, db.now()) }),
+      ...(event === 'requeue' && {
+        startedAt: null,
+        nonce: null,
+        node: null,
+        spentMs: spentWith(build, db.now()),
+      }),
       ...(isFinishedBuild(next) && { finishedAt: db.now(), nonce: null }),
       ...changes,
       buildState: next,
@@ -365,6 +370,7 @@ export function moveDependency(
           startedAt: null,
           stepsBegun: null,
           nonce: null,
+          node: null,
           finishedAt: null,
           error: null,
           spentMs: event === 'requeue' ? spentWith(dependency, db.now()) : 0,

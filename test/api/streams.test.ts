@@ -5,7 +5,7 @@ import { setImmediate } from 'node:timers/promises';
 import { zstdDecompressSync } from 'node:zlib';
 import { updateAccount } from '../../src/store/accounts.ts';
 import { deleteToken, listTokens } from '../../src/store/applications.ts';
-import { findBuild, rerunBuild } from '../../src/store/builds.ts';
+import { findBuild, recordNode, rerunBuild } from '../../src/store/builds.ts';
 import { lastEventId, listEvents, recordEvent } from '../../src/store/events.ts';
 import { deleteCollaborator, findCollaborator } from '../../src/store/projects.ts';
 import { moveBuild, moveDependency } from '../../src/store/transition.ts';
@@ -141,6 +141,19 @@ for (const version of versions)
       assert.equal(textOf(rest), 'last');
       const end = rest.at(-1);
       assert.deepEqual([end?.event, end?.data.build_state, end?.data.exit_code], ['end', 'failed', 2]);
+    });
+
+    test('sends the record again when the node of the build is known', async () => {
+      const at = begin();
+      const stream = await follow(app, `${at.path}/firehose`, { version });
+      assert.equal('node' in (await stream.next()).data, false);
+      recordNode(app.db, at.id, 'builder-2');
+      const { event, data } = await stream.next();
+      assert.deepEqual([event, data.build_state, data.node], ['state', 'running', 'builder-2']);
+      const fetched = await app.client.get(at.path, app.people.owner.as);
+      assert.equal(fetched.record.node, 'builder-2');
+      moveBuild(app.db, at.id, 'pass', { exitCode: 0 });
+      assert.equal((await stream.rest()).at(-1)?.data.node, 'builder-2');
     });
 
     test('sends each state, from before it runs', async () => {

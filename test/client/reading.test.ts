@@ -5,7 +5,7 @@ import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { findBuild, rerunBuild } from '../../src/store/builds.ts';
+import { findBuild, recordNode, rerunBuild } from '../../src/store/builds.ts';
 import { moveBuild } from '../../src/store/transition.ts';
 import type { Wire } from '../support/client.ts';
 import type { ProjectJourney } from '../support/journey.ts';
@@ -194,10 +194,13 @@ describe('Commands that read results', () => {
       (['error', 'time_out'] as const).map(event => {
         const { id } = rerunBuild(db, first, suite);
         moveBuild(db, id, 'start', {});
+        recordNode(db, id, 'builder-1');
         moveBuild(db, id, event, { error: 'No reason.' });
         return String(id);
       }),
     ) as [string, string];
+    const ofSeveralNodes = await output(['builds', String(first.buildRequestId)]);
+    assert.match(ofSeveralNodes, new RegExp(`^errored +${errored} .* builder-1  No reason\\.$`, 'm'));
     const elsewhere = { ASSAY_URL: 'https://127.0.0.1:1' };
     for (const [args, expected, env = {}] of [
       [['logs', '-f', lint.id_str], 0],

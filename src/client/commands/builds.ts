@@ -153,7 +153,7 @@ function requestText(session: ProjectSession, style: Style, target: Target): str
     '',
   ];
   if (shown.length === 0) return lines([...head, explainNoBuilds(request)]);
-  const heads = ['STATE', 'BUILD', 'SUITE', 'TOOK', 'EXIT', 'TESTS', 'ARTIFACTS', 'NOTE'];
+  const heads = ['STATE', 'BUILD', 'SUITE', 'TOOK', 'EXIT', 'TESTS', 'ARTIFACTS', 'NODE', 'NOTE'];
   const rows = shown.map(build => [
     stateText(build.build_state),
     build.id_str,
@@ -162,6 +162,7 @@ function requestText(session: ProjectSession, style: Style, target: Target): str
     build.exit_code === null ? '' : String(build.exit_code),
     testsText(build),
     build.artifacts === undefined ? '' : `${build.artifacts} (${sizeText(build.artifacts_bytes ?? 0)})`,
+    plain(build.node ?? ''),
     plain(
       build.error ??
         (build.waiting ? `waiting, ${build.waiting.position}. in the queue: ${build.waiting.reason}` : ''),

@@ -276,6 +276,9 @@ export const buildShape = record(
     artifacts_truncated: shape.boolean('Present, and true, when files were left out because of a limit.'),
     keep: shape.boolean('Present, and true, when the artifacts are kept until somebody deletes them.'),
     tests: testCountsShape,
+    node: shape.string(
+      'Present when the server has several machines and the build has started: the name of the one that it runs on or ran on last.',
+    ),
     suite: shape.string('Present in the list of the builds of a request: the name of the suite.'),
   },
   [
@@ -287,6 +290,7 @@ export const buildShape = record(
     'artifacts_truncated',
     'keep',
     'tests',
+    'node',
     'suite',
   ],
 );
@@ -307,6 +311,7 @@ export type BuildRow = {
   artifactsTruncated: boolean;
   keep: boolean;
   tests: TestCounts | null;
+  node: string | null;
 };
 
 function presentTestCounts({ newFailures, ...counts }: TestCounts) {
@@ -337,5 +342,6 @@ export function presentBuild(build: BuildRow, { waiting, estimatedSeconds }: Out
     ...(build.artifactsTruncated && { artifacts_truncated: true }),
     ...(build.keep && { keep: true }),
     ...(build.tests && { tests: presentTestCounts(build.tests) }),
+    ...(build.node !== null && { node: build.node }),
   };
 }

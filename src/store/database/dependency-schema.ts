@@ -69,6 +69,8 @@ export const dependencies = sqliteTable(
     enqueuedAt: instant('enqueued_at'),
     startedAt: instant('started_at'),
     finishedAt: instant('finished_at'),
+    /** The name of the node that the current or last compile runs on. Null with a single host. */
+    node: text('node'),
   },
   table => [
     uniqueIndex('dependencies_name').on(table.ownerId, table.nameKey),

@@ -818,6 +818,12 @@ CREATE INDEX builds_commit ON builds (commit_id, suite_id, id, build_state);
 CREATE INDEX build_requests_state ON build_requests (project_id, build_state, id);
 `;
 
+/** Which node of a Swarm a build or a compile runs on. */
+const nodes = `
+ALTER TABLE builds ADD COLUMN node TEXT;
+ALTER TABLE dependencies ADD COLUMN node TEXT;
+`;
+
 type Step = string | ((sqlite: Database.Database) => void);
 
 export const steps: readonly Step[] = [
@@ -839,4 +845,5 @@ export const steps: readonly Step[] = [
   clientAndSnapshots,
   choicesOfAccounts,
   manyBuilds,
+  nodes,
 ];

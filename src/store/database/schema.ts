@@ -385,6 +385,8 @@ export const builds = sqliteTable(
     local: bool('local').notNull().default(false),
     /** How long its steps took. Null if it has not ended, or if another server started it. */
     steps: text('steps', { mode: 'json' }).$type<BuildSteps>(),
+    /** The name of the node that it runs on or ran on last. Null with a single host. */
+    node: text('node'),
   },
   table => [
     index('builds_project').on(table.projectId, table.id),

@@ -51,6 +51,7 @@ let seenLines = /** @type {number | undefined} */ (undefined);
 /** The line where what failed began. */
 let failureLine = /** @type {number | undefined} */ (undefined);
 let shownState = /** @type {LogState | undefined} */ (view.dataset.state);
+let shownNode = view.dataset.node;
 /** Bytes received, and the byte where the line that is being read begins. */
 let received = 0;
 let lineStart = 0;
@@ -147,8 +148,9 @@ const showEnd = () => showNote('You have signed out, or may no longer see this l
 /** @param {LogOwner} owner */
 function noteState(owner) {
   const state = owner.build_state ?? owner.marketplace_state;
-  if (state === shownState) return;
+  if (state === shownState && owner.node === shownNode) return;
   shownState = state;
+  shownNode = owner.node;
   refresh();
 }
 

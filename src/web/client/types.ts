@@ -6,7 +6,12 @@ import type { CompileState } from '../../domain/dependency.ts';
 /** State of the build or the compile whose log is shown. */
 export type LogState = BuildState | CompileState;
 /** What the log stream sends as `state` and `end`: a build or a dependency. */
-export type LogOwner = { build_state?: LogState; marketplace_state?: LogState; finished_at?: string | null };
+export type LogOwner = {
+  build_state?: LogState;
+  marketplace_state?: LogState;
+  finished_at?: string | null;
+  node?: string;
+};
 
 export type Rgb = [red: number, green: number, blue: number];
 /** An index into the 256 colours of a terminal, or a colour itself. */

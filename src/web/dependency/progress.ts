@@ -63,7 +63,7 @@ export function renderProgress(
   // The last successful compile is this one, once it has succeeded.
   const hasLast = dependency.compileState !== 'compiled' && steps.some(({ lastMs }) => lastMs !== undefined);
   const current = steps.findIndex(({ state }) => state === 'running');
-  return html`<section class="panel" aria-labelledby="compile-head"><h2 id="compile-head">${isFinished ? 'Last compile' : 'Compile'}</h2>
+  return html`<section class="panel" aria-labelledby="compile-head"><h2 id="compile-head">${isFinished ? 'Last compile' : 'Compile'}${dependency.node === null ? '' : html` <span class="quiet">on <code>${dependency.node}</code></span>`}</h2>
 ${isFinished ? '' : html`<div class="compile-bar">${dependency.compileState === 'compiling' ? renderBar(dependency, steps, now) : waiting ? `Number ${waiting.position} in the queue: ${waiting.reason}` : ''}</div>`}
 <p class="sr" data-announce>${current < 0 ? '' : `Step ${current + 1} of ${steps.length}: ${steps[current]?.label}`}</p>
 <table class="compile-steps"><caption class="sr">Steps of the compile</caption>

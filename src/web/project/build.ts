@@ -116,6 +116,7 @@ async function showBuild(visit: BuildVisit): Promise<View> {
           base: buildHref(build),
           path: buildLogPath(services.dataDirectory, build.id),
           state: build.buildState,
+          node: build.node,
           isLive: !isFinishedBuild(build.buildState),
           fileName: fileName(build),
           empty: explainEmptyLog(visit),

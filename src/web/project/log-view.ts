@@ -26,6 +26,8 @@ export async function logView(options: {
   base: string;
   path: string;
   state: string;
+  /** The node that a build runs on; null if that is not known. */
+  node?: string | null;
   isLive: boolean;
   fileName: string;
   empty: string;
@@ -35,7 +37,7 @@ export async function logView(options: {
   again?: { href: string; empty: string };
 }): Promise<Html> {
   const { base } = options;
-  return html`<section class="log-view" data-log="${base}" data-state="${options.state}"${options.isLive ? html` data-growing="yes"` : ''} data-empty="${options.empty}"${options.again ? html` data-again="${options.again.href}" data-again-empty="${options.again.empty}"` : ''} aria-labelledby="log-title">
+  return html`<section class="log-view" data-log="${base}" data-state="${options.state}"${options.node == null ? '' : html` data-node="${options.node}"`}${options.isLive ? html` data-growing="yes"` : ''} data-empty="${options.empty}"${options.again ? html` data-again="${options.again.href}" data-again-empty="${options.again.empty}"` : ''} aria-labelledby="log-title">
 <div class="log-bar">
 <div class="log-now">
 <h2 id="log-title"${options.now ? html` class="sr"` : ''}>Log</h2>

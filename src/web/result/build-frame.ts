@@ -302,6 +302,7 @@ function buildProperties(
       build.finishedAt !== null ? 'Finished' : build.startedAt !== null ? 'Started' : 'Enqueued',
       relativeTime(build.finishedAt ?? build.startedAt ?? build.createdAt, now),
     ],
+    ...(build.node === null ? [] : [['Node', html`<code>${build.node}</code>`] satisfies [string, Html]]),
   ];
 }
 

@@ -4,7 +4,13 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import type { Browser, Page } from 'playwright-core';
-import { type Build, findBuild, listBuildsOfRequest, rerunBuild } from '../../../src/store/builds.ts';
+import {
+  type Build,
+  findBuild,
+  listBuildsOfRequest,
+  recordNode,
+  rerunBuild,
+} from '../../../src/store/builds.ts';
 import { markLogsDeleted } from '../../../src/store/cleanup/sweep.ts';
 import { type LogWriter, openLog } from '../../../src/store/data/log-file.ts';
 import { buildLogPath } from '../../../src/store/data/paths.ts';
@@ -153,6 +159,9 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     moveBuild(app.db, build.id, 'start', { nonce: 'n' });
     await page.getByText('Running').first().waitFor();
     await until(page, 'document.title.startsWith("Running")');
+    assert.equal(await page.getByText('Node', { exact: true }).count(), 0);
+    recordNode(app.db, build.id, 'builder-2');
+    await page.getByText('builder-2').waitFor();
     const log = await openLogOf(build);
     await log.line('checkout of aaaaaaa');
     await log.print('HEAD is now at aaaaaaa\n');
