@@ -129,9 +129,9 @@ export async function startApp(
       compareBuilds: createComparison({ db, dataDirectory: settings.data }),
       vitals: () => ({
         healthy: isDatabaseHealthy(),
-        slots: settings.concurrency,
+        slots: workers.slots(),
         slotsUsed: workers.slotsUsed(),
-        compileSlots: workers.compileSlots,
+        compileSlots: workers.compileSlots(),
         compilesRunning: workers.compilesRunning(),
         freeDiskBytes: workers.freeDiskBytes(),
         cacheLimitBytes: settings.cacheLimitBytes,

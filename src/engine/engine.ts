@@ -102,6 +102,8 @@ export type ContainerState = {
   exitCode: number | undefined;
   oomKilled: boolean;
   startedAt: Date | undefined;
+  /** Why it ended, if it left no record and the engine knows. A sentence. */
+  reason?: string;
 };
 
 type OwnedContainer = {
@@ -269,12 +271,17 @@ export type Nodes = {
   listNodes(): Promise<EngineNode[]>;
   /** Of the last check; undefined if the engine leaves it to the caller. */
   capacity(): Capacity | undefined;
+  /** The name of the node that a container runs on or ran on last. Undefined if it is the engine's own host, or unknown. */
+  findNode(container: string): Promise<string | undefined>;
 };
 
 export type Engine = Containers &
   Volumes &
   Images &
-  Network & {
+  Network &
+  Nodes & {
+    /** Whether containers run on other machines, too. Then a plan needs `remote`. */
+    isRemote: boolean;
     /** Resolves if the engine responds. */
     ping(): Promise<void>;
     /** The directory on the engine's host with containers and volumes. */

@@ -1,184 +1,70 @@
-// Makes the artifacts of dependencies available to containers. Each artifact has one Docker volume, filled from the data
-// directory. Artifacts that share a prefix are mounted as a union, without copying.
+// The artifacts of the dependencies that a suite or a compile uses, and how its container gets them: as volumes on this
+// machine, or as layers of its image on another one.
 
-import { createHash, randomBytes } from 'node:crypto';
-import { existsSync } from 'node:fs';
-import {
-  type ArtifactMount,
-  nestedPairs,
-  orderDependencies,
-  type PlacedArtifact,
-  planArtifactMounts,
-} from '../domain/container/artifact-mounts.ts';
-import {
-  LAYERS_DIRECTORY,
-  type Mount,
-  type Ownership,
-  prefixVolumeName,
-  type RunAs,
-  resourceName,
-} from '../domain/container/container-plan.ts';
+import { orderDependencies, type PlacedArtifact } from '../domain/container/artifact-mounts.ts';
+import type { Mount, Ownership, RemotePlan, RunAs } from '../domain/container/container-plan.ts';
 import type { MountedDependency } from '../domain/container/dependency-environment.ts';
-import { directoriesTar, openArtifact } from '../engine/archive/artifact-tar.ts';
-import type { UnionPlan, VolumeDirectory } from '../engine/engine.ts';
-import { findArtifact, setArtifactVolume } from '../store/artifacts.ts';
-import { artifactPath } from '../store/data/paths.ts';
+import type { VolumeDirectory } from '../engine/engine.ts';
+import { findArtifact } from '../store/artifacts.ts';
 import type { Db } from '../store/database/db.ts';
-import { instanceOf } from '../store/database/stored-values.ts';
 import type { Dependency } from '../store/dependencies.ts';
 import { listRelatedVersions, type UsedDependency } from '../store/dependency-use.ts';
 import { listSuiteDependencies } from '../store/suites.ts';
+import { createArtifactVolumes } from './artifact-volumes.ts';
 import type { ContainerHost } from './container-host.ts';
 import { CannotRun } from './job.ts';
 import type { Attached } from './prepare-suite.ts';
 
-type ArtifactOptions = { db: Db; host: ContainerHost; dataDirectory: string; runAs: RunAs };
+export type ArtifactOptions = { db: Db; host: ContainerHost; dataDirectory: string; runAs: RunAs };
 
-type BuildPrefix = {
+type AttachedArtifacts = {
   mounts: Mount[];
-  /** The volume that the compile writes to, and the directory in it. */
-  volume: string;
-  inside: string;
+  /** Layers of the image, if the container may run on another machine. */
+  layers: RemotePlan['layers'];
 };
 
-export type Artifacts = {
-  attachToSuite(suiteId: bigint): Promise<Attached>;
-  /** The artifacts of dependencies and of those they were compiled with, in search order. Throws CannotRun if one is missing. */
-  listArtifacts(dependencies: readonly UsedDependency[]): (PlacedArtifact & MountedDependency)[];
-  /** Mounts the prefixes of related dependencies, and the dependency's own prefix, writable. */
-  attachToCompile(dependency: Dependency, related: readonly PlacedArtifact[]): Promise<BuildPrefix>;
-  /** The volumes that `attachToCompile` creates, in the order in which they can be removed. */
-  compileVolumes(dependencyId: bigint): string[];
-  /** Creates the volume of the artifact if it does not exist. */
+type BuildPrefix = AttachedArtifacts & {
+  /** The directory of a volume that the compile writes to. Undefined if it writes to its container. */
+  source: VolumeDirectory | undefined;
+};
+
+/** How containers get artifacts. */
+export type ArtifactStorage = {
+  /** Artifacts are in search order. */
+  attach(artifacts: readonly PlacedArtifact[]): Promise<AttachedArtifacts>;
+  /** Attaches related artifacts, and the prefix of a dependency, writable. */
+  attachPrefix(
+    dependencyId: bigint,
+    prefix: string,
+    related: readonly PlacedArtifact[],
+  ): Promise<BuildPrefix>;
+  /** The volumes that `attachPrefix` creates, in the order in which they can be removed. */
+  volumesOf(dependencyId: bigint): string[];
+  /** Prepares a new artifact, so that its first use is fast. */
   ready(hash: string): Promise<void>;
-  /** Keeps the sweep from deleting an artifact that no row refers to yet. */
-  hold(hash: string): () => void;
-  isHeld(hash: string): boolean;
   isVolumeNeeded(name: string, owner: Ownership): boolean;
 };
 
-/** After this time, a volume is mounted or never will be. */
-const RESERVED_MS = 2 * 60_000;
-const UPPER_DIRECTORY = 'upper';
-const WORK_DIRECTORY = 'work';
+export type Holds = {
+  /** Keeps the sweep from deleting an artifact that no row refers to yet. */
+  hold(hash: string): () => void;
+  isHeld(hash: string): boolean;
+};
 
-export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOptions): Artifacts {
-  const instance = instanceOf(db);
-  const nameOf = (kind: string, id: string) => resourceName({ instance, kind, id });
-  const { engine } = host;
-  const filling = new Map<string, Promise<string>>();
-  const held = new Map<string, number>();
-  const reservedAt = new Map<string, number>();
-  /** Whether an artifact has a directory at a path. The content of an artifact never changes. */
-  const directories = new Map<string, boolean>();
-  const directoryKey = (hash: string, inside: string) => `${hash} ${inside}`;
-
-  const hold = (hash: string) => {
-    held.set(hash, (held.get(hash) ?? 0) + 1);
-    return () => {
-      const count = (held.get(hash) ?? 1) - 1;
-      if (count > 0) held.set(hash, count);
-      else held.delete(hash);
-    };
+export type Artifacts = Holds &
+  Pick<ArtifactStorage, 'ready' | 'isVolumeNeeded'> & {
+    attachToSuite(suiteId: bigint): Promise<Attached>;
+    /** The artifacts of dependencies and of those they were compiled with, in search order. Throws CannotRun if one is missing. */
+    listArtifacts(dependencies: readonly UsedDependency[]): (PlacedArtifact & MountedDependency)[];
+    /** Mounts the prefixes of related dependencies, and the dependency's own prefix, writable. */
+    attachToCompile(dependency: Dependency, related: readonly PlacedArtifact[]): Promise<BuildPrefix>;
+    compileVolumes(dependencyId: bigint): string[];
   };
-  const reserve = (name: string) => reservedAt.set(name, Date.now());
 
-  async function findReady(hash: string): Promise<string | undefined> {
-    const name = findArtifact(db, hash)?.volume;
-    return name && (await engine.hasVolume(name)) ? name : undefined;
-  }
-
-  /** Fills a new volume, and records its name when it is complete, so that an incomplete one is never used. */
-  async function fill(hash: string): Promise<string> {
-    const file = artifactPath(dataDirectory, hash);
-    if (!existsSync(file))
-      throw new CannotRun('The artifact of a dependency is missing: compile it again, or restore a backup.');
-    const name = nameOf('artifact', `${hash.slice(0, 16)}-${randomBytes(4).toString('hex')}`);
-    reserve(name);
-    const owner = { instance, kind: 'artifact', id: hash };
-    await engine.createVolume({ name, owner });
-    await engine.fillVolume(name, () => openArtifact(file));
-    setArtifactVolume(db, hash, name);
-    return name;
-  }
-
-  async function readyVolume(hash: string): Promise<string> {
-    const found = filling.has(hash) ? undefined : await findReady(hash);
-    if (found) return found;
-    let work = filling.get(hash);
-    if (!work) {
-      const release = hold(hash);
-      work = fill(hash).finally(() => {
-        filling.delete(hash);
-        release();
-      });
-      filling.set(hash, work);
-    }
-    return work;
-  }
-
-  async function findNestedDirectories(
-    artifacts: readonly PlacedArtifact[],
-    volumes: Map<string, string>,
-    writable?: string,
-  ): Promise<void> {
-    for (const { hash, inside } of nestedPairs(artifacts, writable)) {
-      if (directories.has(directoryKey(hash, inside))) continue;
-      const volume = volumes.get(hash) as string;
-      directories.set(directoryKey(hash, inside), await engine.hasDirectory({ volume, inside }));
-    }
-  }
-
-  /** A volume with empty directories. It is filled at each use, because that is cheaper than checking it. */
-  async function mountPointVolume(paths: readonly string[]): Promise<string> {
-    const name = nameOf('mountpoints', digest(paths.join('\n')));
-    reserve(name);
-    await engine.createVolume({ name, owner: { instance, kind: 'mountpoints', id: '' } });
-    await engine.fillVolume(name, () => directoriesTar(paths, runAs));
-    return name;
-  }
-
-  /** In order of precedence. */
-  async function layersOf(place: ArtifactMount, volumes: Map<string, string>): Promise<VolumeDirectory[]> {
-    const layers = place.layers.map(({ hash, inside }) => ({ volume: volumes.get(hash) as string, inside }));
-    if (place.mountPoints.length === 0) return layers;
-    return [{ volume: await mountPointVolume(place.mountPoints), inside: '' }, ...layers];
-  }
-
-  async function createUnion(union: UnionPlan, target: string): Promise<void> {
-    reserve(union.name);
-    if (!(await engine.createUnion(union)))
-      throw new CannotRun(
-        `Too many dependencies share the prefix ${target}: change the prefix of some of them.`,
-      );
-  }
-
-  async function mountPlace(place: ArtifactMount, volumes: Map<string, string>): Promise<Mount[]> {
-    const { target, mountPoints } = place;
-    const [first] = place.layers;
-    if (place.layers.length === 1 && first?.inside === '' && mountPoints.length === 0)
-      return [readOnlyMount(volumes.get(first.hash) as string, target)];
-    const layers = await layersOf(place, volumes);
-    const name = nameOf('union', digest(JSON.stringify(layers)));
-    await createUnion({ name, owner: { instance, kind: 'union', id: '' }, layers }, target);
-    return [readOnlyMount(name, target), ...layerMounts(layers)];
-  }
-
-  async function readyAll(artifacts: readonly PlacedArtifact[]): Promise<Map<string, string>> {
-    const ready = await Promise.all(
-      [...new Set(artifacts.map(({ hash }) => hash))].map(
-        async hash => [hash, await readyVolume(hash)] as const,
-      ),
-    );
-    for (const [, name] of ready) reserve(name);
-    return new Map(ready);
-  }
-
-  async function mountAll(places: readonly ArtifactMount[], volumes: Map<string, string>): Promise<Mount[]> {
-    const mounts = (await Promise.all(places.map(place => mountPlace(place, volumes)))).flat();
-    // A volume can be a layer of several unions.
-    return [...new Map(mounts.map(mount => [mount.target, mount])).values()];
-  }
+export function createArtifacts(options: ArtifactOptions): Artifacts {
+  const { db, host } = options;
+  const holds = createHolds();
+  const storage = host.engine.isRemote ? LAYERS : createArtifactVolumes(options, holds);
 
   function placed(dependency: Dependency): PlacedArtifact & MountedDependency {
     const artifact = dependency.artifactHash === null ? undefined : findArtifact(db, dependency.artifactHash);
@@ -193,88 +79,46 @@ export function createArtifacts({ db, host, dataDirectory, runAs }: ArtifactOpti
 
   const order = (listed: readonly UsedDependency[]) =>
     orderDependencies(listed, dependency => listRelatedVersions(db, dependency));
-  const isInside = (hash: string, inside: string) => directories.get(directoryKey(hash, inside)) ?? false;
-  const buildVolume = (id: bigint) => prefixVolumeName(instance, id);
-  const buildUnion = (id: bigint) => `${buildVolume(id)}-union`;
 
   return {
     async attachToSuite(suiteId) {
       const { search, launch } = order(listSuiteDependencies(db, suiteId));
-      if (search.length === 0) return { dependencies: [], used: [], mounts: [] };
+      if (search.length === 0) return { dependencies: [], used: [], mounts: [], layers: [] };
       const artifacts = search.map(placed);
-      const volumes = await readyAll(artifacts);
-      await findNestedDirectories(artifacts, volumes);
-      return {
-        dependencies: launch,
-        used: artifacts,
-        mounts: await mountAll(planArtifactMounts(artifacts, isInside), volumes),
-      };
+      return { dependencies: launch, used: artifacts, ...(await storage.attach(artifacts)) };
     },
-
     listArtifacts: dependencies => order(dependencies).search.map(placed),
-
-    async attachToCompile({ id, prefix }, related) {
-      const volume = buildVolume(id);
-      const owner = { instance, kind: 'prefix', id: id.toString() };
-      const volumes = await readyAll(related);
-      await findNestedDirectories(related, volumes, prefix);
-      const places = planArtifactMounts(related, isInside, prefix);
-      const own = places.find(({ writable }) => writable) as ArtifactMount;
-      await engine.createVolume({ name: volume, owner });
-      const mounts = await mountAll(
-        places.filter(place => place !== own),
-        volumes,
-      );
-      if (own.layers.length === 0) {
-        await engine.claimVolume(volume);
-        return { volume, inside: '', mounts: [...mounts, writableMount(volume, prefix)] };
-      }
-      await engine.fillVolume(volume, () => directoriesTar([UPPER_DIRECTORY, WORK_DIRECTORY], runAs));
-      const layers = await layersOf(own, volumes);
-      const writable = { volume, upper: UPPER_DIRECTORY, work: WORK_DIRECTORY };
-      await createUnion({ name: buildUnion(id), owner, layers, writable }, prefix);
-      const unmounted = layerMounts([writable, ...layers]).filter(layer =>
-        mounts.every(({ target }) => target !== layer.target),
-      );
-      return {
-        volume,
-        inside: UPPER_DIRECTORY,
-        mounts: [...mounts, writableMount(buildUnion(id), prefix), ...unmounted],
-      };
-    },
-
-    compileVolumes: id => [buildUnion(id), buildVolume(id)],
-
-    ready: async hash => void (await readyVolume(hash)),
-    hold,
-    isHeld: hash => held.has(hash),
-
-    isVolumeNeeded(name, { kind, id }) {
-      const isReserved = Date.now() - (reservedAt.get(name) ?? 0) < RESERVED_MS;
-      if (isReserved) return true;
-      reservedAt.delete(name);
-      return kind === 'artifact' && (held.has(id) || findArtifact(db, id)?.volume === name);
-    },
+    attachToCompile: ({ id, prefix }, related) => storage.attachPrefix(id, prefix, related),
+    compileVolumes: storage.volumesOf,
+    ready: storage.ready,
+    isVolumeNeeded: storage.isVolumeNeeded,
+    ...holds,
   };
 }
 
-const digest = (text: string) => createHash('sha256').update(text).digest('hex').slice(0, 16);
+/** The engine makes the layers when it starts the container. */
+const LAYERS: ArtifactStorage = {
+  attach: async artifacts => ({ mounts: [], layers: layersOf(artifacts) }),
+  attachPrefix: async (_, __, related) => ({ mounts: [], layers: layersOf(related), source: undefined }),
+  volumesOf: () => [],
+  ready: async () => {},
+  isVolumeNeeded: () => false,
+};
 
-const readOnlyMount = (source: string, target: string): Mount => ({
-  type: 'volume',
-  source,
-  target,
-  readOnly: true,
-  copy: false,
-});
+const layersOf = (artifacts: readonly PlacedArtifact[]) =>
+  artifacts.map(({ hash, prefix }) => ({ hash, prefix }));
 
-const writableMount = (source: string, target: string): Mount => ({
-  ...readOnlyMount(source, target),
-  readOnly: false,
-});
-
-/** Docker does not know that a union uses these volumes. Mounting them as well protects them from a prune. */
-const layerMounts = (layers: readonly { volume: string }[]) =>
-  [...new Set(layers.map(({ volume }) => volume))].map(name =>
-    readOnlyMount(name, `${LAYERS_DIRECTORY}/${name}`),
-  );
+function createHolds(): Holds {
+  const held = new Map<string, number>();
+  return {
+    hold(hash) {
+      held.set(hash, (held.get(hash) ?? 0) + 1);
+      return () => {
+        const count = (held.get(hash) ?? 1) - 1;
+        if (count > 0) held.set(hash, count);
+        else held.delete(hash);
+      };
+    },
+    isHeld: hash => held.has(hash),
+  };
+}

@@ -169,8 +169,9 @@ async function start(options: CompileJobOptions, job: CompileJob, log: LogWriter
   await removeResources(options, job.resources);
   await createJobDirectory(job);
   const archive = await prepareArchive(options, job, log);
-  const { mounts, volume, inside } = await artifacts.attachToCompile(dependency, related);
-  const started: StartedCompile = { ...recipe, prefix: dependency.prefix, volume, inside };
+  const { mounts, layers, source } = await artifacts.attachToCompile(dependency, related);
+  const { prefix } = dependency;
+  const started: StartedCompile = { ...recipe, prefix, ...source };
   await writeFile(startedFile(job), JSON.stringify(started), { flush: true });
   const environmentFile = await writeEnvironment(job.directory, [], related);
   const plan = planCompile({
@@ -185,6 +186,14 @@ async function start(options: CompileJobOptions, job: CompileJob, log: LogWriter
     limits: options.settings,
     ...(environmentFile && { environmentFile }),
     artifactMounts: mounts,
+    ...(host.engine.isRemote && {
+      remote: {
+        layers,
+        writable: prefix,
+        kept: [{ directory: prefix, inside: '' }],
+        deadlineAt: job.deadlineAt,
+      },
+    }),
   });
   return finish(
     options,

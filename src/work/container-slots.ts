@@ -1,6 +1,7 @@
 // Limits how many containers of jobs run at once, and how many of them are compiles. Explains why a job is waiting.
 
 import { hideHostPaths } from '../domain/host-paths.ts';
+import type { Capacity } from '../engine/engine.ts';
 import type { Slots } from './host-slots.ts';
 import type { JobKind } from './job.ts';
 
@@ -8,8 +9,9 @@ type ContainerSlots = Slots & {
   used(): number;
   /** How many containers could be started now. */
   free(): number;
+  total(): number;
   /** How many slots compiles may take. */
-  compileSlots: number;
+  compileSlots(): number;
   compilesRunning(): number;
   /** Whether Docker and the disk allow a new container. */
   isOpen(): boolean;
@@ -21,7 +23,10 @@ type ContainerSlots = Slots & {
 const COMPILE: JobKind = 'dependency';
 
 export function createContainerSlots(options: {
+  /** CONCURRENCY, if the engine does not know its own capacity. */
   concurrency: number;
+  /** Of all nodes, if there are several. */
+  capacity?(): Capacity | undefined;
   /** COMPILE_SLOTS. One slot stays for builds, unless there is only one. */
   compileSlots: number | undefined;
   dataDirectory: string;
@@ -29,17 +34,19 @@ export function createContainerSlots(options: {
   dockerUnavailable(): string | undefined;
   hasFreeSpace(): boolean;
 }): ContainerSlots {
-  const { concurrency, dockerUnavailable, hasFreeSpace } = options;
-  const wanted = options.compileSlots ?? Math.floor(concurrency / 2);
-  const compileSlots = Math.max(1, Math.min(wanted, concurrency - 1));
+  const { dockerUnavailable, hasFreeSpace } = options;
+  const slots = () => options.capacity?.()?.slots ?? options.concurrency;
+  const compileSlots = () =>
+    Math.max(1, Math.min(options.compileSlots ?? Math.floor(slots() / 2), slots() - 1));
   const taken = new Set<{ isCompile: boolean }>();
   const compilesRunning = () => [...taken].filter(({ isCompile }) => isCompile).length;
-  const isFull = () => taken.size >= concurrency;
-  const areCompilesFull = () => compilesRunning() >= compileSlots;
+  const isFull = () => taken.size >= slots();
+  const areCompilesFull = () => compilesRunning() >= compileSlots();
   const isOpen = () => hasFreeSpace() && dockerUnavailable() === undefined;
   return {
+    total: slots,
     used: () => taken.size,
-    free: () => (isOpen() ? Math.max(0, concurrency - taken.size) : 0),
+    free: () => (isOpen() ? Math.max(0, slots() - taken.size) : 0),
     compileSlots,
     compilesRunning,
     isFull,
@@ -55,9 +62,11 @@ export function createContainerSlots(options: {
       if (reason !== undefined)
         return `Docker is unavailable: ${hideHostPaths(reason, options.dataDirectory)}`;
       if (!hasFreeSpace()) return 'The disk of the appliance is nearly full.';
-      if (isFull()) return `All ${concurrency} slots are taken.`;
+      const missing = options.capacity?.()?.reason;
+      if (missing !== undefined) return missing;
+      if (isFull()) return `All ${slots()} slots are taken.`;
       return kind === COMPILE && areCompilesFull()
-        ? `All ${compileSlots} slots for compiles are taken.`
+        ? `All ${compileSlots()} slots for compiles are taken.`
         : 'It starts in a moment.';
     },
   };

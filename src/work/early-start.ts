@@ -97,7 +97,12 @@ export function createEarlyStarts(options: EarlyOptions): EarlyStarts {
       const free = options.freeSlots() - listWaiting().length;
       // Code of others gets nothing before it is known which suites run.
       const isTrusted = request.pullRequest === null && !request.local;
-      if (free <= 0 || !isTrusted || !existsSync(mirrorPath(dataDirectory, request.projectId)))
+      if (
+        options.host.engine.isRemote ||
+        free <= 0 ||
+        !isTrusted ||
+        !existsSync(mirrorPath(dataDirectory, request.projectId))
+      )
         return new Map();
       const suites = listLikelySuites(options, request).take(free);
       return new Map(suites.map(({ id }) => [id, db.newId()]));

@@ -177,7 +177,7 @@ async function outcomeWithoutRecord(
   const isOutOfMemory = state?.oomKilled === true;
   const isKilledInside = state?.running === false && state.exitCode === RELAYED_STATUS;
   const step = isOutOfMemory || isKilledInside ? (seen ?? (await lastStep(run))) : undefined;
-  if (step === undefined) return { kind: 'lost' };
+  if (step === undefined) return { kind: 'lost', ...(state?.reason && { reason: state.reason }) };
   // Out of memory can kill the entry script too, for example when files in /dev/shm use the memory.
   return isOutOfMemory ? { kind: 'exit', step, status: 137, outOfMemory: true } : { kind: 'killed', step };
 }

@@ -32,7 +32,13 @@ export type JobOptions = FollowOptions & {
     ImageSettings &
     Pick<
       Settings,
-      'timeoutMs' | 'logLimitBytes' | 'artifactLimitBytes' | 'diskBytes' | 'cacheLimitBytes' | 'network'
+      | 'timeoutMs'
+      | 'retryLost'
+      | 'logLimitBytes'
+      | 'artifactLimitBytes'
+      | 'diskBytes'
+      | 'cacheLimitBytes'
+      | 'network'
     >;
 };
 
@@ -86,6 +92,9 @@ type JobResources = { containers: string[]; volumes: string[] };
 
 /** Assay cannot run the job. The user sees the message. */
 export class CannotRun extends Error {}
+
+export const MISSING_ARTIFACT =
+  'The artifact of a dependency is missing: compile it again, or restore a backup.';
 
 /** Ends the job with this outcome. */
 export class JobEnded extends Error {

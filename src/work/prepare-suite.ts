@@ -1,7 +1,7 @@
 // Prepares the image, the network, the dependencies and the cache of a suite, and plans its container except for what
 // depends on the commit. A build uses it, and so does a container that is started before the commit is known.
 
-import { forkCacheName, type Mount } from '../domain/container/container-plan.ts';
+import { forkCacheName, type Mount, type RemotePlan } from '../domain/container/container-plan.ts';
 import type { MountedDependency } from '../domain/container/dependency-environment.ts';
 import type { SuiteOptions } from '../domain/container/suite-plan.ts';
 import type { PreparedImage } from '../engine/engine.ts';
@@ -17,6 +17,8 @@ export type Attached = {
   /** The same, in search order. */
   used: MountedDependency[];
   mounts: Mount[];
+  /** Those that are layers of the image. */
+  layers: RemotePlan['layers'];
 };
 
 export type PrepareOptions = Pick<JobOptions, 'db' | 'host' | 'settings'> & {

@@ -4,6 +4,7 @@
 import { existsSync } from 'node:fs';
 import { rm, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Readable } from 'node:stream';
 import type { CompileVerdict } from '../domain/container/compile-plan.ts';
 import { type Captured, CaptureStopped, captureTar } from '../engine/archive/artifact-tar.ts';
 import { createArtifact, findCompiledRecipe } from '../store/artifacts.ts';
@@ -33,8 +34,9 @@ export type Recipe = {
 
 export type StartedCompile = Recipe & {
   prefix: string;
-  volume: string;
-  inside: string;
+  /** The directory of the volume that it writes to. Absent if it writes to its container. */
+  volume?: string;
+  inside?: string;
 };
 
 export type CompileJob = Job<CompileVerdict> & {
@@ -92,15 +94,25 @@ async function capture(
     return sizeBytes <= Math.min(diskBytes || Number.POSITIVE_INFINITY, bavail * bsize);
   };
   try {
-    return await host.engine.readVolume(started, tar =>
+    const { volume, inside = '', prefix } = started;
+    const read = (tar: Readable) =>
       captureTar(tar, {
         file,
-        prefix: started.prefix,
+        prefix,
         owner: runAs,
+        // What related dependencies have in the same prefix belongs to root.
+        isOnlyOwn: volume === undefined,
         mayContinue: sizeBytes => fits(sizeBytes) && mayContinueJob(options, job),
         onEntry: index.add,
-      }),
+      });
+    if (volume !== undefined) return await host.engine.readVolume({ volume, inside }, read);
+    const captured = await host.engine.readContainer(
+      { container: job.name, directory: prefix, inside: '' },
+      read,
     );
+    if (!captured)
+      throw new CannotRun(`The command left nothing under its prefix ${prefix}, or its image has no tar.`);
+    return captured;
   } catch (error) {
     await rm(file, { force: true });
     const isTooBig = diskBytes > 0 && grownBytes > diskBytes;

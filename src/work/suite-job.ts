@@ -46,7 +46,7 @@ import {
   removeResources,
 } from './job.ts';
 import { type Attached, type PrepareOptions, prepareSuite } from './prepare-suite.ts';
-import { collectArtifacts } from './result/collect-artifacts.ts';
+import { collectArtifacts, workspacePaths } from './result/collect-artifacts.ts';
 import { collectTests } from './result/collect-tests.ts';
 import { recordPresentInputs, recordUsedInputs, variablesOf } from './result/record-inputs.ts';
 import { logFailure } from './source/fetch-mirror.ts';
@@ -272,8 +272,11 @@ async function start(
     submodules: source.submodules,
     hasLfs: source.hasLfs,
     outputFile: job.outputFile,
+    ...(host.engine.isRemote && {
+      remote: { layers: attached.layers, kept: workspacePaths(suite), deadlineAt: job.deadlineAt },
+    }),
   };
-  const begin = async (plan: SuiteOptions, { dependencies, used, mounts }: Attached) => {
+  const begin = async (plan: SuiteOptions, { dependencies, used, mounts, layers }: Attached) => {
     job.launched = dependencies.map(({ name, launchCommand, launchSeconds }) => ({
       name,
       launchCommand,
@@ -288,6 +291,7 @@ async function start(
       used,
       artifactMounts: mounts,
       ...(environmentFile && { environmentFile }),
+      ...(plan.remote && { remote: { ...plan.remote, layers } }),
     });
     if (early?.fits(container))
       return followContainer(options, job, log, async () => {

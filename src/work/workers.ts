@@ -51,8 +51,9 @@ type Workers = {
   waiting(build: Build): { position: number; reason: string } | undefined;
   /** The same of a queued compile. */
   waitingCompile(dependency: Dependency): { position: number; reason: string } | undefined;
+  slots(): number;
   slotsUsed(): number;
-  compileSlots: number;
+  compileSlots(): number;
   compilesRunning(): number;
   /** Why Docker cannot be used now; undefined when it can. */
   dockerUnavailable(): string | undefined;
@@ -132,6 +133,7 @@ export async function startWorkers(options: {
   });
   const slots = createContainerSlots({
     concurrency: settings.concurrency,
+    capacity: host.engine.capacity,
     compileSlots: settings.compileSlots,
     dataDirectory,
     dockerUnavailable: host.unavailable,
@@ -235,6 +237,7 @@ export async function startWorkers(options: {
       const waiting = findWaitingCompile(db, dependency);
       return waiting && { reason: slots.waitReason('dependency'), ...waiting };
     },
+    slots: slots.total,
     slotsUsed: slots.used,
     compileSlots: slots.compileSlots,
     compilesRunning: slots.compilesRunning,

@@ -124,8 +124,9 @@ export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestAp
         const waiting = findWaitingCompile(db, dependency);
         return waiting && { reason: 'It starts in a moment.', ...waiting };
       },
+      slots: () => settings.concurrency,
       slotsUsed: () => 0,
-      compileSlots: 1,
+      compileSlots: () => 1,
       compilesRunning: () => 0,
       dockerUnavailable: () => undefined,
       hasFreeSpace: () => disk.hasFreeSpace,

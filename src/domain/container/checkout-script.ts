@@ -168,6 +168,7 @@ export function volumeCheckoutPlan(options: VolumeCheckout): ContainerPlan {
       workspaceMount(volume),
     ],
     network: 'none',
+    ...(suite.remote && { remote: { ...suite.remote, layers: [], kept: [] } }),
   };
 }
 

@@ -13,11 +13,22 @@ import {
   type Mount,
   outputMount,
   PROJECT_DIRECTORY,
+  type RemotePlan,
   type RunAs,
   resourceName,
 } from './container-plan.ts';
 import { COMMAND_STEP, type EntryStep, entryCommand } from './entry-script.ts';
-import { describeStatus, KILLED, LOST, MAX_ATTEMPTS, memoryLines, type Outcome } from './verdict.ts';
+import { keepScript, NODE_STEP } from './remote-script.ts';
+import {
+  describeNodeRefusal,
+  describeStatus,
+  KILLED,
+  LOST,
+  MAX_ATTEMPTS,
+  memoryLines,
+  NOT_RETRIED,
+  type Outcome,
+} from './verdict.ts';
 
 export const UNPACK_STEP = 'unpack';
 /** Warns of libraries that programs of the image would load. It counts as part of the command. */
@@ -42,17 +53,20 @@ type CompileOptions = {
   environmentFile?: string;
   /** The dependency's own prefix, which is writable, and those of the related dependencies. */
   artifactMounts: readonly Mount[];
+  /** Set if the container may run on another machine. */
+  remote?: Omit<RemotePlan, 'nonce'>;
 };
 
 export function planCompile(options: CompileOptions): ContainerPlan {
-  const { dependency, limits } = options;
+  const { dependency, limits, nonce, remote } = options;
   const owner = { instance: options.instance, kind: 'dependency', id: dependency.id.toString() };
   return {
     name: resourceName(owner),
     owner,
     image: options.image.reference,
     command: entryCommand({
-      nonce: options.nonce,
+      nonce,
+      ...(remote && { finish: keepScript(remote.kept) }),
       steps: [
         unpackStep(options.format, dependency.source),
         commandStep(dependency),
@@ -78,6 +92,7 @@ export function planCompile(options: CompileOptions): ContainerPlan {
     ],
     limits,
     network: options.network,
+    ...(remote && { remote: { ...remote, nonce } }),
   };
 }
 
@@ -225,7 +240,13 @@ const failedCompile = (error: string): CompileVerdict => ({ event: 'fail', error
 
 export function classifyCompile(
   outcome: Outcome,
-  options: { attempts: number; timeoutMs: number; memoryBytes: number; diskBytes: number },
+  options: {
+    attempts: number;
+    retryLost: boolean;
+    timeoutMs: number;
+    memoryBytes: number;
+    diskBytes: number;
+  },
 ): CompileVerdict {
   switch (outcome.kind) {
     case 'exit':
@@ -246,7 +267,7 @@ export function classifyCompile(
         'The compile was stopped because it changed the file that its output is written to.',
       );
     case 'lost':
-      return retryCompile(outcome.reason ?? LOST, options.attempts);
+      return retryCompile(outcome.reason ?? LOST, options);
     case 'cannot_run':
       return failedCompile(outcome.reason);
     case 'not_started':
@@ -255,13 +276,18 @@ export function classifyCompile(
 }
 
 /** Retries after a failure of Docker, at most MAX_ATTEMPTS times in all. */
-function retryCompile(reason: string, attempts: number): CompileVerdict {
+function retryCompile(
+  reason: string,
+  { attempts, retryLost }: { attempts: number; retryLost: boolean },
+): CompileVerdict {
+  if (!retryLost) return failedCompile(`${reason} ${NOT_RETRIED}`);
   if (attempts >= MAX_ATTEMPTS) return failedCompile(`${reason} It was tried ${attempts} times.`);
   return { event: 'requeue', error: null, lines: [`${reason} The dependency is compiled again.`] };
 }
 
 function classifyExit(exit: Extract<Outcome, { kind: 'exit' }>, memoryBytes: number): CompileVerdict {
   const memory = memoryLines(exit, memoryBytes);
+  if (exit.step === NODE_STEP) return failedCompile(describeNodeRefusal(exit.status));
   if (exit.status === 0) return { event: 'compile', error: null, lines: memory };
   const error =
     exit.step === COMMAND_STEP

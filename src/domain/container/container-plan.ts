@@ -73,6 +73,24 @@ export type ContainerPlan = {
   limits: Limits;
   /** `none`, or the name of a Docker network */
   network: string;
+  /** Set if it may run on another machine. */
+  remote?: RemotePlan;
+};
+
+/** A directory of a container or something in it; '' is the directory itself. */
+export type KeptPath = { directory: string; inside: string };
+
+/** What a container on another machine needs besides, because that machine has no volumes of this one. */
+export type RemotePlan = {
+  nonce: string;
+  /** Artifacts of dependencies, which are layers of its image. In order of precedence. */
+  layers: readonly { hash: string; prefix: string }[];
+  /** The directory that a compile installs into. */
+  writable?: string;
+  /** What is read after its end, by `keepScript`. */
+  kept: readonly KeptPath[];
+  /** When it ends by itself, even if the machine is cut off. */
+  deadlineAt: number;
 };
 
 export function labelsOf(owner: Ownership): Record<string, string> {

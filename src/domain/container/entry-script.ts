@@ -23,6 +23,8 @@ type Entry = {
   /** A random value of this attempt. It marks the records in the output, so that a suite cannot forge one. */
   nonce: string;
   steps: EntryStep[];
+  /** Runs after the last step, whatever its result is, when no other process runs. */
+  finish?: string;
 };
 
 // RS is not printed by accident. The script below writes it as an escape, so that a suite that lists its processes
@@ -117,8 +119,8 @@ eval "$ASSAY_SUPERVISOR"
 // Most builds leave no artifacts. The supervisor looks, because asking Docker takes as long as starting a container. It
 // looks in a subshell: the names of a million files may be too much for the memory limit.
 const SUPERVISOR_SCRIPT = `
-ASSAY_NONCE=$1
-shift
+ASSAY_NONCE=$1 ASSAY_FINISH=$2
+shift 2
 trap : ${SIGNALS}
 exec >/tmp/.assay-pipe 2>/dev/null
 rm -f /tmp/.assay-pipe /tmp/.assay-entry
@@ -173,6 +175,7 @@ finish() {
   [ -n "$ASSAY_RELAY" ] && kill -s CONT "$ASSAY_RELAY"
   has_artifacts ${ARTIFACTS_DIRECTORY}
   case $? in 1) ASSAY_KEEP=empty ;; *) ASSAY_KEEP=filled ;; esac
+  [ -z "$ASSAY_FINISH" ] || (eval "$ASSAY_FINISH") </dev/null >/dev/null
   say "exit $1 $2 $ASSAY_MEMORY $3 $ASSAY_KEEP"
   for ASSAY_FILE in /proc/[0-9]*; do
     case \${ASSAY_FILE#/proc/} in
@@ -259,5 +262,6 @@ export function entryCommand(entry: Entry): string[] {
     const seconds = String(Math.ceil(step.limitSeconds ?? 0));
     return [step.name, seconds, step.environment, step.mayFail ? 'optional' : 'required', step.script];
   });
-  return ['/bin/sh', '-c', ENTRY_SCRIPT, 'assay', SUPERVISOR_SCRIPT, 'assay', entry.nonce, ...steps];
+  const { nonce, finish = '' } = entry;
+  return ['/bin/sh', '-c', ENTRY_SCRIPT, 'assay', SUPERVISOR_SCRIPT, 'assay', nonce, finish, ...steps];
 }

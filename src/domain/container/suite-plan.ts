@@ -13,12 +13,14 @@ import {
   mirrorMount,
   outputMount,
   PROJECT_DIRECTORY,
+  type RemotePlan,
   resourceName,
   snapshotMount,
   submodulesMount,
 } from './container-plan.ts';
 import { type MountedDependency, runDirectories } from './dependency-environment.ts';
 import { COMMAND_STEP, type EntryStep, entryCommand } from './entry-script.ts';
+import { keepScript } from './remote-script.ts';
 
 /** A dependency as a suite starts it. */
 export type LaunchedDependency = { id: bigint; name: string; launchCommand: string; launchSeconds: number };
@@ -60,6 +62,8 @@ export type SuiteOptions = {
   isCacheKept: boolean;
   /** Set if a separate container made the checkout, for an image without git. */
   workspaceVolume?: string;
+  /** Set if the container may run on another machine. */
+  remote?: Omit<RemotePlan, 'nonce'>;
 };
 
 export function suiteCheckout(
@@ -82,7 +86,7 @@ export const findLaunched = <D>(dependencies: readonly D[], step: string): D | u
   dependencies.find((_, index) => step === launchStep(index));
 
 export function planSuite(options: SuiteOptions): ContainerPlan {
-  const { build, suite, dependencies } = options;
+  const { build, suite, dependencies, remote } = options;
   const owner = { instance: options.instance, kind: 'build', id: build.id.toString() };
   const run = runDirectories(options.used);
   const steps: EntryStep[] = [
@@ -105,7 +109,7 @@ export function planSuite(options: SuiteOptions): ContainerPlan {
     name: resourceName(owner),
     owner,
     image: options.image.reference,
-    command: entryCommand({ nonce: build.nonce, steps }),
+    command: entryCommand({ nonce: build.nonce, steps, ...(remote && { finish: keepScript(remote.kept) }) }),
     environment: {
       CI: 'true',
       ASSAY: 'true',
@@ -146,5 +150,6 @@ export function planSuite(options: SuiteOptions): ContainerPlan {
     ],
     limits: options.limits,
     network: options.network,
+    ...(remote && { remote: { ...remote, nonce: build.nonce } }),
   };
 }

@@ -4,6 +4,7 @@
 import type { BuildEvent } from '../build.ts';
 import { CHECKOUT_STEP } from './checkout-script.ts';
 import { COMMAND_STEP } from './entry-script.ts';
+import { NODE_REFUSALS, NODE_STEP } from './remote-script.ts';
 
 /** Why a running job is stopped. */
 export type StopReason = 'canceled' | 'disk_full' | 'too_big' | 'cache_too_big';
@@ -72,8 +73,22 @@ export function describeStatus(status: number): string {
 
 export const LOST = 'The container ended without a result: Docker lost it, or it was killed from outside.';
 
+/** The setting RETRY_LOST. */
+export const NOT_RETRIED = 'It is not run again, because it may still be running (RETRY_LOST).';
+
+/** Why the node did not run the command. */
+export const describeNodeRefusal = (status: number) =>
+  `The command did not run: the node ${NODE_REFUSALS[status] ?? `failed its check with ${status}`}.`;
+
 /** Retries after a failure of Docker, at most MAX_ATTEMPTS times in all. */
-function retryBuild(reason: string, attempts: number): Verdict {
+function retryBuild(
+  reason: string,
+  { attempts, retryLost }: { attempts: number; retryLost: boolean },
+): Verdict {
+  if (!retryLost) {
+    const error = `${reason} ${NOT_RETRIED}`;
+    return { event: 'error', exitCode: null, error, lines: [error] };
+  }
   if (attempts < MAX_ATTEMPTS)
     return { event: 'requeue', exitCode: null, error: null, lines: [`${reason} The build is run again.`] };
   const error = `${reason} It was tried ${attempts} times.`;
@@ -84,6 +99,8 @@ export function classifyOutcome(
   outcome: Outcome,
   options: {
     attempts: number;
+    /** Whether a container that was lost is replaced by another. */
+    retryLost: boolean;
     timeoutMs: number;
     memoryBytes: number;
     diskBytes: number;
@@ -129,7 +146,7 @@ export function classifyOutcome(
     case 'tampered':
       return errored('The build was stopped because it changed the file that its output is written to.');
     case 'lost':
-      return retryBuild(outcome.reason ?? LOST, options.attempts);
+      return retryBuild(outcome.reason ?? LOST, options);
     case 'cannot_run':
       return errored(outcome.reason);
     case 'not_started':
@@ -156,9 +173,11 @@ function classifyExit(
           lines: [...memory, `the command exited with ${describeStatus(exit.status)}`],
         };
   const error =
-    exit.step === CHECKOUT_STEP
-      ? `The checkout failed with ${exit.status}: the log says why.`
-      : `The launch command of ${launched?.name ?? 'a dependency'} ${launchFailure(exit, launched?.launchSeconds)}`;
+    exit.step === NODE_STEP
+      ? describeNodeRefusal(exit.status)
+      : exit.step === CHECKOUT_STEP
+        ? `The checkout failed with ${exit.status}: the log says why.`
+        : `The launch command of ${launched?.name ?? 'a dependency'} ${launchFailure(exit, launched?.launchSeconds)}`;
   return { event: 'error', exitCode: null, error, lines: [...memory, error] };
 }
 

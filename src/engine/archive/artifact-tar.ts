@@ -40,6 +40,8 @@ export async function captureTar(
     mayContinue(sizeBytes: number): boolean;
     /** Whether the source is a stored tar, to change its owner. */
     isStored?: boolean;
+    /** Leaves out what belongs to others than `owner`. */
+    isOnlyOwn?: boolean;
     onEntry?(entry: ArtifactTarEntry): void;
   },
 ): Promise<Captured> {
@@ -70,7 +72,8 @@ export async function captureTar(
   try {
     for await (const entry of entries) {
       const header = canonical(entry.header, target.owner, nameOf);
-      if (!header) {
+      const isOwn = !target.isOnlyOwn || entry.header.uid === target.owner.uid;
+      if (!header || !isOwn) {
         entry.resume();
         continue;
       }

@@ -25,6 +25,8 @@ class DockerRefused extends EngineRefused {
 
 export type DockerContainer = Dockerode.Container;
 export type DockerContainerOptions = Dockerode.ContainerCreateOptions;
+export type ServiceSpec = Dockerode.ServiceSpec;
+export type RegistryAuth = Dockerode.AuthConfig;
 
 type CallLimits = { deadlineMs?: number | undefined; signal?: AbortSignal | undefined };
 

@@ -37,6 +37,10 @@ export function createDockerEngine(options: DockerEngineOptions): Engine {
     ...createVolumes(context, hostImage),
     ...images,
     ...network,
+    isRemote: false,
+    listNodes: async () => [],
+    capacity: () => undefined,
+    findNode: async () => undefined,
     ping: async () => void (await call('ping', () => docker.version())),
     findDataRoot: async () => (await call('info', () => docker.info())).DockerRootDir as string,
     close() {

@@ -26,7 +26,12 @@ const MAX_TRANSFER_MS = 6 * 3600_000;
 const MAX_OPTIONS_LENGTH = 4_000;
 
 /** The user that commands run as owns the directory for volumes in `hostImage`: an empty volume takes its owner. */
-export function createVolumes(context: EngineContext, hostImage: () => Promise<PreparedImage>): Volumes {
+export function createVolumes(
+  context: EngineContext,
+  hostImage: () => Promise<PreparedImage>,
+  /** Where the content of a volume is, if not in Docker's own directory. */
+  directoryOf?: (name: string) => string,
+): Volumes {
   const { docker, call, instance } = context;
 
   async function withVolume<T>(volume: string, work: (container: DockerContainer) => Promise<T>): Promise<T> {
@@ -72,7 +77,8 @@ export function createVolumes(context: EngineContext, hostImage: () => Promise<P
   }
 
   return {
-    createVolume: ({ name, owner }) => create(name, owner, {}),
+    createVolume: ({ name, owner }) =>
+      create(name, owner, directoryOf ? { type: 'none', o: 'bind', device: directoryOf(name) } : {}),
 
     async createUnion({ name, owner, layers, writable }) {
       const lower = (await Promise.all(layers.map(hostPath))).join(':');

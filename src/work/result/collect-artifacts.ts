@@ -4,7 +4,11 @@
 
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { ARTIFACTS_DIRECTORY, PROJECT_DIRECTORY } from '../../domain/container/container-plan.ts';
+import {
+  ARTIFACTS_DIRECTORY,
+  type KeptPath,
+  PROJECT_DIRECTORY,
+} from '../../domain/container/container-plan.ts';
 import type { Outcome } from '../../domain/container/verdict.ts';
 import { isDiskFull } from '../../domain/disk-full.ts';
 import { hideHostPaths } from '../../domain/host-paths.ts';
@@ -321,6 +325,12 @@ function sourcesOf(artifacts: readonly PathGlob[], reports: readonly PathGlob[])
     })),
   ];
 }
+
+/** What is read of the workspace after the end. */
+export const workspacePaths = (suite: { artifacts: string; reports: string }): KeptPath[] =>
+  sourcesOf(parsePathGlobs(suite.artifacts), parsePathGlobs(suite.reports))
+    .filter(({ directory }) => directory === PROJECT_DIRECTORY)
+    .map(({ directory, inside }) => ({ directory, inside }));
 
 /** The names in the tar begin with the last segment of the path that was read. */
 function pathOf({ inside }: Source, name: string): string {

@@ -20,7 +20,14 @@ test('a status above 128 names the signal that ends a command, and no other stat
 });
 
 test('a launch command that fails or does not return makes the build errored, and says what to do', () => {
-  const limits = { attempts: 1, timeoutMs: 1, memoryBytes: 1, diskBytes: 1, cacheLimitBytes: 1 };
+  const limits = {
+    attempts: 1,
+    retryLost: true,
+    timeoutMs: 1,
+    memoryBytes: 1,
+    diskBytes: 1,
+    cacheLimitBytes: 1,
+  };
   const exit = { kind: 'exit', step: 'launch-1', status: 137, outOfMemory: false } as const;
   const findLaunched = (step: string) =>
     step === 'launch-1' ? { name: 'PostgreSQL', launchSeconds: 90 } : undefined;

@@ -1,0 +1,80 @@
+// The nodes of the swarm: which of them run containers, what runs where, and how many slots there are.
+import { ownershipOf } from '../../domain/container/container-plan.ts';
+import { NODE_LABEL, SLOT_RESOURCE } from '../../domain/swarm.ts';
+import type { Capacity, EngineNode, Nodes } from '../engine.ts';
+import { type Cluster, hasEnded, type Node, type Task } from './tasks.ts';
+
+const CHECK_MS = 2_000;
+const NO_NODE: Capacity = {
+  slots: 0,
+  reason: 'No node of the swarm runs containers: see "assay node list".',
+};
+
+export function watchNodes(options: {
+  cluster: Cluster;
+  /** Called when the number of slots has changed. */
+  onCapacity(): void;
+}): Pick<Nodes, 'listNodes' | 'capacity'> & { stop(): void } {
+  const { cluster } = options;
+  let current: Capacity = { slots: 0, reason: 'The nodes of the swarm are not known yet.' };
+  const listNodes = async () => {
+    const [nodes, tasks] = await Promise.all([cluster.nodes(), cluster.tasks()]);
+    return nodes.map(node => describe(node, tasks)).sort((a, b) => a.name.localeCompare(b.name));
+  };
+  let isChecking = false;
+  const check = async () => {
+    if (isChecking) return;
+    isChecking = true;
+    try {
+      const slots = (await listNodes())
+        .filter(({ unusable }) => unusable === undefined)
+        .reduce((sum, node) => sum + node.slots, 0);
+      const next = slots === 0 ? NO_NODE : { slots, reason: undefined };
+      const hasChanged = next.slots !== current.slots;
+      current = next;
+      if (hasChanged) options.onCapacity();
+    } catch {
+      // The engine is unavailable, which others report.
+    } finally {
+      isChecking = false;
+    }
+  };
+  const timer = setInterval(check, CHECK_MS);
+  check();
+  return { listNodes, capacity: () => current, stop: () => clearInterval(timer) };
+}
+
+function describe({ ID, Spec, Description, Status }: Node, tasks: readonly Task[]): EngineNode {
+  const { Hostname, Engine, Resources } = Description;
+  const resource = Resources.GenericResources?.find(
+    ({ DiscreteResourceSpec }) => DiscreteResourceSpec?.Kind === SLOT_RESOURCE,
+  );
+  const slots = resource?.DiscreteResourceSpec?.Value ?? 0;
+  const state =
+    Status.State === 'ready' ? 'ready' : [Status.State, Status.Message].filter(Boolean).join(': ');
+  return {
+    id: ID,
+    name: Hostname,
+    role: Spec.Role,
+    address: Status.Addr,
+    state,
+    availability: Spec.Availability,
+    engineVersion: Engine.EngineVersion,
+    cpus: Resources.NanoCPUs / 1e9,
+    memoryBytes: Resources.MemoryBytes,
+    slots,
+    running: tasks
+      .filter(task => task.NodeID === ID && !hasEnded(task))
+      .map(task => ownershipOf(task.Spec.ContainerSpec?.Labels))
+      .filter(owner => owner?.kind === 'build' || owner?.kind === 'dependency')
+      .filter(owner => owner !== undefined),
+    unusable:
+      state !== 'ready'
+        ? `It does not respond (${state}).`
+        : Spec.Availability !== 'active'
+          ? `Its availability is ${Spec.Availability}.`
+          : Engine.Labels?.[NODE_LABEL] !== 'yes' || slots === 0
+            ? 'It was not set up with the node script.'
+            : undefined,
+  };
+}

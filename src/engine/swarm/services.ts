@@ -1,0 +1,439 @@
+// The containers of jobs as services of the swarm, one for each attempt. A service has one replica and is never restarted,
+// so a command runs at most once in an attempt. Its result is in the output file alone: Swarm reports exit code 0 for a
+// container that ended with the engine of its node.
+import { createHash } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { setTimeout as delay } from 'node:timers/promises';
+import {
+  ARTIFACTS_DIRECTORY,
+  type ContainerPlan,
+  ENVIRONMENT_FILE,
+  labelsOf,
+  type Mount,
+  ownershipOf,
+  type RemotePlan,
+} from '../../domain/container/container-plan.ts';
+import {
+  ENTRY_FILE,
+  guardedCommand,
+  NODE_VARIABLE,
+  NODES_DIRECTORY,
+} from '../../domain/container/remote-script.ts';
+import { renderEntry } from '../../domain/container/waiting-plan.ts';
+import { CLOSED_NETWORK, NODE_LABEL, SLOT_RESOURCE } from '../../domain/swarm.ts';
+import { isRefused, type RegistryAuth, type ServiceSpec, unlessRefused } from '../docker/client.ts';
+import { type EngineContext, withInternalContainer } from '../docker/create-container.ts';
+import { type Containers, EngineRefused, EngineUnavailable, type PreparedImage } from '../engine.ts';
+import type { Attempt, Attempts } from './attempts.ts';
+import { type Cluster, exitCodeOf, hasEnded, type Node, type Task } from './tasks.ts';
+
+/** Swarm accepts names of up to 63 characters. */
+const SUFFIX_LENGTH = 6;
+const MAX_SECRET_BYTES = 500 * 1024;
+const NAME_LABEL = 'assay.name';
+const SERVICE_LABEL = 'assay.service';
+const LOOPBACK_IPV6 = '/proc/sys/net/ipv6/conf/lo';
+const POLL_MS = 1_000;
+const FIRST_POLLS_MS = 100;
+/** How long a container may wait for a node: its slot was free a moment ago. */
+const PLACEMENT_MS = 30_000;
+/** How long a removal waits for the nodes. A node that is down does not respond. */
+const REMOVAL_MS = 15_000;
+
+export type ServiceOptions = {
+  attempts: Attempts;
+  cluster: Cluster;
+  /** On the manager. */
+  plain: Containers;
+  hostImage(): Promise<PreparedImage>;
+  /** The directory of the files that the firewall guards write. */
+  nodesDirectory: string;
+  /** Returns a reference by digest that every node can pull. */
+  composeImage(image: string, remote: RemotePlan): Promise<string>;
+  registryAuth(): RegistryAuth;
+  /** Creates the volumes of a plan that are created on their first use. */
+  ensureVolumes(mounts: readonly Mount[]): Promise<void>;
+  /** Resolves when the rules of the network are active. */
+  protect(network: string): Promise<unknown>;
+  /** The fingerprint of the manager's /usr, which the image `host` of every node must have. */
+  fingerprint(): Promise<string>;
+  /** How long the output of a container may stand still before it counts as lost, if its node is down. */
+  lostAfterMs: number;
+};
+
+export type Services = Pick<
+  Containers,
+  | 'startContainer'
+  | 'inspectContainer'
+  | 'waitForExit'
+  | 'stopContainer'
+  | 'removeContainer'
+  | 'readContainer'
+  | 'listContainers'
+  | 'listStorage'
+> & { findNode(container: string): Promise<string | undefined> };
+
+type Service = { ID: string; CreatedAt: string; Spec: { Name: string; Labels: Record<string, string> } };
+
+export function createServices(context: EngineContext, options: ServiceOptions): Services {
+  const { docker, call, instance } = context;
+  const { attempts, cluster, plain } = options;
+  /** When a node was first seen down. */
+  const downSince = new Map<string, number>();
+
+  const listServices = async (labels: string[]) =>
+    (await call('list services', () =>
+      docker.listServices({
+        filters: JSON.stringify({ label: [`assay.instance=${instance}`, ...labels] }) as never,
+      }),
+    )) as unknown as Service[];
+
+  /** By the name of the plan or of the service. There are several if a node that is down kept an earlier attempt. */
+  async function findServices(container: string): Promise<Service[]> {
+    const byPlan = await listServices([`${NAME_LABEL}=${container}`]);
+    const found = byPlan.length > 0 ? byPlan : await listServices([`${SERVICE_LABEL}=${container}`]);
+    return found.sort((a, b) => b.CreatedAt.localeCompare(a.CreatedAt));
+  }
+
+  async function createSecret(service: string, plan: ContainerPlan, kind: string, content: string) {
+    if (Buffer.byteLength(content) > MAX_SECRET_BYTES)
+      throw new EngineRefused(
+        `The ${kind} exceeds ${MAX_SECRET_BYTES} bytes, which is the most that Docker Swarm passes to a container.`,
+      );
+    const Name = `assay-${createHash('sha256').update(`${service} ${kind}`).digest('hex').slice(0, 40)}`;
+    const Labels = { ...labelsOf(plan.owner), [SERVICE_LABEL]: service };
+    const created = await unlessRefused([409], () =>
+      call('create a secret', async () =>
+        docker.createSecret({ Name, Labels, Data: Buffer.from(content).toString('base64') }),
+      ),
+    );
+    // The same plan was started before.
+    const id = created ? (created as { id: string }).id : await secretId(Name);
+    return { SecretID: id, SecretName: Name };
+  }
+
+  const secretId = async (name: string) => {
+    const filters = JSON.stringify({ name: [name] }) as never;
+    const found = await call('list secrets', () => docker.listSecrets({ filters }));
+    return (found[0] as unknown as { ID: string }).ID;
+  };
+
+  async function removeSecrets(service: string): Promise<void> {
+    const filters = JSON.stringify({ label: [`${SERVICE_LABEL}=${service}`] }) as never;
+    for (const { ID } of (await call('list secrets', () => docker.listSecrets({ filters }))) as unknown as {
+      ID: string;
+    }[])
+      await unlessRefused([404], () => call('remove a secret', () => docker.getSecret(ID).remove()));
+  }
+
+  async function createService(service: string, plan: ContainerPlan, remote: RemotePlan): Promise<void> {
+    const network = plan.network === 'none' ? CLOSED_NETWORK.name : plan.network;
+    await options.ensureVolumes(plan.mounts);
+    const environment = plan.mounts.find(({ target }) => target === ENVIRONMENT_FILE);
+    const isOfHost = plan.mounts.some(({ source, target }) => source === '/usr' && target === '/usr');
+    const [Image, mounts, usr, nodes] = await Promise.all([
+      options.composeImage(plan.image, remote),
+      attempts.create(service, { ...plan, mounts: plan.mounts.filter(mount => mount !== environment) }),
+      isOfHost ? options.fingerprint() : '',
+      cluster.nodes(),
+      options.protect(network),
+    ]);
+    const secrets = [
+      { ...(await createSecret(service, plan, 'command', renderEntry(plan))), path: ENTRY_FILE },
+      ...(environment
+        ? [
+            {
+              ...(await createSecret(
+                service,
+                plan,
+                'environment',
+                await readFile(environment.source, 'utf8'),
+              )),
+              path: ENVIRONMENT_FILE,
+            },
+          ]
+        : []),
+    ];
+    const { uid, gid } = plan.limits.runAs;
+    const labels = { ...labelsOf(plan.owner), [NAME_LABEL]: plan.name, [SERVICE_LABEL]: service };
+    const seconds = (remote.deadlineAt - Date.now()) / 1000;
+    const spec = {
+      Name: service,
+      Labels: labels,
+      TaskTemplate: {
+        ContainerSpec: {
+          Image,
+          Labels: labels,
+          Command: guardedCommand({ nonce: remote.nonce, seconds, usr }),
+          // Docker replaces templates here, so nothing that users write may be in it.
+          Env: [NODE_VARIABLE],
+          User: `${uid}:${gid}`,
+          Dir: plan.workingDirectory,
+          CapabilityDrop: ['ALL'],
+          // From Docker 25. Before that, the guard script sets it.
+          Privileges: { NoNewPrivileges: true },
+          HealthCheck: { Test: ['NONE'] },
+          StopSignal: 'SIGKILL',
+          StopGracePeriod: 0,
+          Sysctls: existsSync(LOOPBACK_IPV6) ? { 'net.ipv6.conf.lo.disable_ipv6': '0' } : {},
+          Mounts: [
+            ...mounts.map(({ source, target, readOnly }) => ({
+              Type: 'bind',
+              Source: source,
+              Target: target,
+              ReadOnly: readOnly,
+            })),
+            { Type: 'bind', Source: options.nodesDirectory, Target: NODES_DIRECTORY, ReadOnly: true },
+            {
+              Type: 'tmpfs',
+              Target: '/dev/shm',
+              TmpfsOptions: { SizeBytes: plan.limits.shmBytes, Mode: 0o777 },
+            },
+          ],
+          Secrets: secrets.map(({ path, ...secret }) => ({
+            ...secret,
+            File: { Name: path, UID: String(uid), GID: String(gid), Mode: 0o400 },
+          })),
+        },
+        Resources: {
+          Limits: {
+            // Docker rejects a limit above the number of processors.
+            NanoCPUs: Math.round(Math.min(plan.limits.cpus, smallestNode(nodes)) * 1e9),
+            MemoryBytes: plan.limits.memoryBytes,
+            Pids: plan.limits.pids,
+          },
+          Reservations: {
+            GenericResources: [{ DiscreteResourceSpec: { Kind: SLOT_RESOURCE, Value: 1 } }],
+          },
+        },
+        RestartPolicy: { Condition: 'none' },
+        LogDriver: { Name: 'none' },
+        Networks: [{ Target: network }],
+        Placement: { Constraints: [`engine.labels.${NODE_LABEL}==yes`] },
+      },
+      Mode: { Replicated: { Replicas: 1 } },
+    };
+    // 409: the same plan was started before.
+    await unlessRefused([409], () =>
+      call('create a service', () => docker.createService(options.registryAuth(), spec as ServiceSpec)),
+    );
+  }
+
+  /** Resolves when the container has started or ended. */
+  async function waitForStart(service: string): Promise<void> {
+    const giveUpAt = performance.now() + PLACEMENT_MS;
+    for (let polls = 0; ; polls++) {
+      const [task] = await cluster.tasksOf(service).catch(error => {
+        // The service was removed meanwhile, because the job was stopped.
+        if (isRefused(error, 404)) return [];
+        throw error;
+      });
+      if (!task && polls > 50) return;
+      const state = task?.Status.State;
+      if (state === 'rejected') {
+        const reason = task?.Status.Err || task?.Status.Message || 'no reason given';
+        await removeService(service);
+        throw new EngineRefused(`The node rejected the container: ${reason}`);
+      }
+      if (task && (state === 'running' || hasEnded(task))) return;
+      if ((state === 'pending' || state === 'new') && performance.now() > giveUpAt) {
+        const reason = task?.Status.Err || task?.Status.Message || 'no node has a free slot';
+        await removeService(service);
+        throw new EngineUnavailable(`No node could run the container: ${reason}`, false);
+      }
+      await delay(polls < 20 ? FIRST_POLLS_MS : POLL_MS);
+    }
+  }
+
+  /** Resolves when nothing of it runs, as far as nodes respond. */
+  async function removeService(service: string): Promise<void> {
+    const tasks = await cluster.tasksOf(service).catch(error => {
+      if (isRefused(error, 404)) return [];
+      throw error;
+    });
+    await unlessRefused([404], () => call('remove a service', () => docker.getService(service).remove()));
+    const giveUpAt = performance.now() + REMOVAL_MS;
+    for (const { ID, NodeID, Status } of tasks) {
+      if (!NodeID || hasEnded({ Status } as Task)) continue;
+      while (performance.now() < giveUpAt && (await isAlive(ID))) await delay(FIRST_POLLS_MS);
+    }
+  }
+
+  async function isAlive(taskId: string): Promise<boolean> {
+    const task = (await unlessRefused([404], () =>
+      call('inspect a task', () => docker.getTask(taskId).inspect()),
+    )) as Task | undefined;
+    if (!task || hasEnded(task)) return false;
+    const node = (await cluster.nodes()).find(({ ID }) => ID === task.NodeID);
+    return node?.Status.State === 'ready';
+  }
+
+  /** Undefined if there is no service. */
+  async function inspectContainer(container: string) {
+    const [service] = await findServices(container);
+    if (!service) return undefined;
+    const startedAt = new Date(service.CreatedAt);
+    const tasks = await cluster.tasksOf(service.ID).catch(error => {
+      if (isRefused(error, 404)) return undefined;
+      throw error;
+    });
+    if (!tasks) return undefined;
+    const [task] = tasks;
+    // It starts by itself as soon as a node has a free slot.
+    const running = { running: true, exitCode: undefined, oomKilled: false, startedAt };
+    if (!task) return running;
+    const ended = { running: false, exitCode: exitCodeOf(task), oomKilled: false, startedAt };
+    const { State, Err, Message } = task.Status;
+    if (State === 'rejected')
+      return { ...ended, reason: `The node rejected the container: ${Err || Message}.` };
+    if (hasEnded(task)) return ended;
+    const lost = await findLostNode(task, service.Spec.Name);
+    return lost === undefined ? running : { ...ended, reason: `The node ${lost} does not respond.` };
+  }
+
+  /** The name of the node, if it is down and the output has not grown for a while. */
+  async function findLostNode(task: Task, service: string): Promise<string | undefined> {
+    const node = (await cluster.nodes()).find(({ ID }) => ID === task.NodeID);
+    if (!task.NodeID || node?.Status.State === 'ready') {
+      downSince.delete(task.NodeID ?? '');
+      return undefined;
+    }
+    const since = downSince.get(task.NodeID) ?? Date.now();
+    downSince.set(task.NodeID, since);
+    const [attempt] = await attempts.find(service);
+    const grownAt = attempt ? await attempts.grownAt(attempt) : 0;
+    const isLost = Date.now() - Math.max(since, grownAt) > options.lostAfterMs;
+    return isLost ? (node?.Description.Hostname ?? task.NodeID) : undefined;
+  }
+
+  return {
+    inspectContainer,
+
+    async startContainer(plan) {
+      const { remote } = plan;
+      if (!remote) throw new Error('a plan for a swarm has no remote part');
+      const service = `${plan.name}-${remote.nonce.slice(0, SUFFIX_LENGTH)}`;
+      const found = await findServices(plan.name);
+      // Earlier attempts that could not be removed, because the manager did not respond.
+      for (const { Spec } of found) if (Spec.Name !== service) await removeService(Spec.Name);
+      if (!found.some(({ Spec }) => Spec.Name === service)) await createService(service, plan, remote);
+      await waitForStart(service);
+      return service;
+    },
+
+    async waitForExit(container, signal) {
+      for (;;) {
+        signal?.throwIfAborted();
+        const state = await inspectContainer(container);
+        if (!state?.running) return state;
+        await delay(POLL_MS, undefined, { signal });
+      }
+    },
+
+    async stopContainer(container) {
+      for (const { Spec } of await findServices(container)) await removeService(Spec.Name);
+    },
+
+    async removeContainer(container) {
+      for (const { Spec } of await findServices(container)) await removeService(Spec.Name);
+      for (const attempt of await attempts.find(container)) {
+        await removeSecrets(attempt.service);
+        await attempts.remove(attempt);
+      }
+      await plain.removeContainer(container);
+    },
+
+    async readContainer({ container, directory, inside }, read, signal) {
+      const attempt = await findAttempt(container);
+      if (!attempt) return undefined;
+      if (directory === ARTIFACTS_DIRECTORY) return readArtifacts(attempt, inside, read, signal);
+      const tar = await attempts.openKept(attempt, { directory, inside });
+      if (!tar) return undefined;
+      try {
+        return await read(tar);
+      } finally {
+        tar.destroy();
+      }
+    },
+
+    async listContainers() {
+      const [found, services, tasks] = await Promise.all([
+        attempts.list(),
+        listServices([]),
+        cluster.tasks(),
+      ]);
+      const ended = new Set(tasks.filter(hasEnded).map(({ ServiceID }) => ServiceID));
+      const running = new Set(services.filter(({ ID }) => !ended.has(ID)).map(({ Spec }) => Spec.Name));
+      const known = new Map(
+        found
+          .filter(({ owner }) => owner.instance === instance)
+          .map(({ service, name, owner }) => [service, { name, owner }]),
+      );
+      for (const { Spec } of services) {
+        const owner = ownershipOf(Spec.Labels);
+        const name = Spec.Labels[NAME_LABEL];
+        // Guards of the firewall and holders of networks have no plan.
+        if (owner && name !== undefined) known.set(Spec.Name, { name, owner });
+      }
+      return [
+        ...[...known].map(([service, { name, owner }]) => ({
+          containerId: service,
+          name,
+          owner,
+          running: running.has(service),
+        })),
+        ...(await plain.listContainers()).filter(({ containerId }) => !known.has(containerId)),
+      ];
+    },
+
+    async listStorage() {
+      const services = new Set((await listServices([])).map(({ Spec }) => Spec.Name));
+      return (await attempts.list())
+        .filter(({ service }) => services.has(service))
+        .map(({ owner, volumes }) => ({ owner, layerBytes: 0, volumes }));
+    },
+
+    async findNode(container) {
+      const [service] = await findServices(container);
+      if (!service) return undefined;
+      const [task] = await cluster.tasksOf(service.ID);
+      const node = (await cluster.nodes()).find(({ ID }) => ID === task?.NodeID);
+      return node?.Description.Hostname;
+    },
+  };
+
+  async function findAttempt(container: string): Promise<Attempt | undefined> {
+    const found = await attempts.find(container);
+    if (found.length < 2) return found[0];
+    const [service] = await findServices(container);
+    return found.find(one => one.service === service?.Spec.Name) ?? found[0];
+  }
+
+  /** Through a container on the manager that is never started: the files belong to another user. */
+  async function readArtifacts<T>(
+    attempt: Attempt,
+    inside: string,
+    read: Parameters<Containers['readContainer']>[1],
+    signal?: AbortSignal,
+  ): Promise<T | undefined> {
+    const { reference: image } = await options.hostImage();
+    const directory = ARTIFACTS_DIRECTORY;
+    const mounts: Mount[] = [
+      { type: 'bind', source: attempts.artifactsOf(attempt), target: directory, readOnly: true },
+    ];
+    return withInternalContainer(
+      context,
+      { kind: 'read', image, command: ['/bin/sh'], mounts },
+      {},
+      ({ id }) => plain.readContainer({ container: id, directory, inside }, read, signal),
+    ) as Promise<T | undefined>;
+  }
+}
+
+const smallestNode = (nodes: readonly Node[]) =>
+  Math.min(
+    ...nodes
+      .filter(({ Description }) => Description.Engine.Labels?.[NODE_LABEL] === 'yes')
+      .map(({ Description }) => Description.Resources.NanoCPUs / 1e9),
+  );

@@ -1,0 +1,78 @@
+// The state of services and nodes, as the manager reports it. Swarm has no events for tasks, so they are polled: one
+// request a second answers for all jobs.
+import type { EngineContext } from '../docker/create-container.ts';
+
+export type Task = {
+  ID: string;
+  ServiceID: string;
+  NodeID?: string;
+  CreatedAt: string;
+  DesiredState: string;
+  Status: {
+    State: string;
+    Err?: string;
+    Message?: string;
+    ContainerStatus?: { ContainerID?: string; ExitCode?: number } | null;
+  };
+  Labels?: Record<string, string> | null;
+  Spec: { ContainerSpec?: { Labels?: Record<string, string> | null } };
+};
+
+export type Node = {
+  ID: string;
+  Spec: { Availability: 'active' | 'pause' | 'drain'; Role: 'manager' | 'worker' };
+  Description: {
+    Hostname: string;
+    Engine: { EngineVersion: string; Labels?: Record<string, string> | null };
+    Resources: {
+      NanoCPUs: number;
+      MemoryBytes: number;
+      GenericResources?: { DiscreteResourceSpec?: { Kind: string; Value: number } }[] | null;
+    };
+  };
+  Status: { State: string; Message?: string; Addr: string };
+};
+
+export type Cluster = {
+  /** Of all services of the instance, not older than a second. */
+  tasks(): Promise<Task[]>;
+  /** Of one service, now. */
+  tasksOf(service: string): Promise<Task[]>;
+  nodes(): Promise<Node[]>;
+};
+
+const FRESH_MS = 900;
+
+export function createCluster({ docker, call, instance }: EngineContext): Cluster {
+  const listTasks = async (filters: object) =>
+    (await call('list tasks', () =>
+      docker.listTasks({ filters: JSON.stringify(filters) as never }),
+    )) as Task[];
+  return {
+    tasks: cached(() => listTasks({ label: [`assay.instance=${instance}`] })),
+    tasksOf: service => listTasks({ service: [service] }),
+    nodes: cached(async () => (await call('list nodes', () => docker.listNodes())) as unknown as Node[]),
+  };
+}
+
+/** Shares one request between all that ask within a second. */
+function cached<T>(load: () => Promise<T>): () => Promise<T> {
+  let current: { at: number; value: Promise<T> } | undefined;
+  return () => {
+    if (current && performance.now() - current.at < FRESH_MS) return current.value;
+    const value = load();
+    const entry = { at: performance.now(), value };
+    current = entry;
+    value.catch(() => {
+      if (current === entry) current = undefined;
+    });
+    return value;
+  };
+}
+
+const ENDED = new Set(['complete', 'failed', 'shutdown', 'rejected', 'orphaned', 'remove']);
+export const hasEnded = (task: Task) => ENDED.has(task.Status.State);
+
+/** The exit code is right only if the container ended by itself. */
+export const exitCodeOf = ({ Status }: Task) =>
+  Status.State === 'complete' || Status.State === 'failed' ? Status.ContainerStatus?.ExitCode : undefined;
