@@ -5,6 +5,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import {
   type ArtifactMount,
+  MISSING_ARTIFACT,
   nestedPairs,
   type PlacedArtifact,
   planArtifactMounts,

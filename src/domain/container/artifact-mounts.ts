@@ -3,6 +3,10 @@
 
 import { orderByRelation } from '../dependency.ts';
 
+/** For people: the file of an artifact is not in the data directory, or cannot be read. */
+export const MISSING_ARTIFACT =
+  'The artifact of a dependency is missing: compile it again, or restore a backup.';
+
 export type PlacedArtifact = { hash: string; prefix: string };
 
 /** One directory of a union: an artifact's root, or a directory inside it. */

@@ -107,7 +107,7 @@ export async function captureTar(
  * Resolves when the entry is in the tar completely. Small entries would otherwise gather in memory, because each accepts its
  * content at once.
  */
-async function addEntry(
+export async function addEntry(
   tar: Pack,
   header: Parameters<Pack['entry']>[0],
   content: AsyncIterable<Buffer>,
@@ -276,7 +276,7 @@ function canonical(header: Header, { uid, gid }: RunAs, nameOf: (name: string) =
 
 const withoutSlash = (name: string) => name.replace(/\/$/, '');
 /** The path relative to the prefix, for a name in a stored tar. */
-const insideOf = (name: string) => withoutSlash(name.slice(VOLUME_DIRECTORY.length));
+export const insideOf = (name: string) => withoutSlash(name.slice(VOLUME_DIRECTORY.length));
 
 function renamed(name: string): string {
   const inside = withoutSlash(name.replace(/^\/?[^/]*\/?/, ''));
