@@ -22,7 +22,7 @@ import { findArtifact, setArtifactVolume } from '../store/artifacts.ts';
 import { artifactPath } from '../store/data/paths.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
 import type { ArtifactOptions, ArtifactStorage, Holds } from './artifacts.ts';
-import { CannotRun, MISSING_ARTIFACT } from './job.ts';
+import { CannotRun } from './job.ts';
 
 /** After this time, a volume is mounted or never will be. */
 const RESERVED_MS = 2 * 60_000;

@@ -93,9 +93,6 @@ type JobResources = { containers: string[]; volumes: string[] };
 /** Assay cannot run the job. The user sees the message. */
 export class CannotRun extends Error {}
 
-export const MISSING_ARTIFACT =
-  'The artifact of a dependency is missing: compile it again, or restore a backup.';
-
 /** Ends the job with this outcome. */
 export class JobEnded extends Error {
   readonly outcome: Outcome;
