@@ -3,6 +3,7 @@
 import type { Services } from './api/endpoint.ts';
 import { endpoints } from './api/endpoints.ts';
 import { type Server, startServer } from './api/http/server.ts';
+import { mountImages } from './api/images.ts';
 import { createLogFeeds } from './api/log-feed.ts';
 import { createMetrics } from './api/metrics.ts';
 import { mountOAuth } from './api/oauth.ts';
@@ -11,10 +12,11 @@ import type { Settings } from './config.ts';
 import { connectionNetwork } from './domain/caller-address.ts';
 import { openContent } from './engine/archive/zip-content.ts';
 import { ensureCertificate, loadCertificate } from './engine/certificate.ts';
+import { openImageFiles } from './engine/swarm/stored-images.ts';
 import { createLive } from './live.ts';
 import type { Log } from './log.ts';
 import { createDataDirectory, lockDataDirectory, openData, watchDatabase } from './store/data/data.ts';
-import { tlsDirectory } from './store/data/paths.ts';
+import { imagesDirectory, tlsDirectory } from './store/data/paths.ts';
 import { startCheckpoints } from './store/database/checkpoint.ts';
 import type { Db } from './store/database/db.ts';
 import { storeHost } from './store/database/stored-values.ts';
@@ -143,6 +145,8 @@ export async function startApp(
     };
     const router = createRouter(services, endpoints);
     mountOAuth(router, services);
+    if (settings.engine === 'swarm')
+      mountImages(router, services, openImageFiles(imagesDirectory(settings.data)));
     mountPages(router, services, endpoints);
     // The second host serves artifacts and nothing else.
     const filesRouter = filesHost === undefined ? router : createRouter(services, []);

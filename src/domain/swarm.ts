@@ -35,3 +35,14 @@ export const sharedPaths = (shared: string) => ({
   /** The addresses of all nodes, and a file of each node that says when its firewall rules were checked last. */
   nodes: join(shared, 'nodes'),
 });
+
+/** The name of Assay's registry in references to images: the host and port of BASE_URL. Throws if Docker accepts no such name. */
+export function registryOf(baseUrl: string): string {
+  const { hostname, port, protocol } = new URL(baseUrl);
+  if (!/^[a-z0-9]+(?:[.-]+[a-z0-9]+)*$/.test(hostname))
+    throw new Error(
+      `nodes cannot pull images from ${hostname}: BASE_URL must have a host name without underscores, or an IPv4 address`,
+    );
+  // Without a port, Docker would take a host name without a dot for a part of the path.
+  return `${hostname}:${port || (protocol === 'http:' ? '80' : '443')}`;
+}

@@ -7,7 +7,7 @@ import { HOST_IMAGE } from '../../domain/names.ts';
 import { formatOf, openPlain } from '../archive/archive-reader.ts';
 import { readEntries } from '../archive/tar-files.ts';
 import { EngineRefused, ImageMissing, type Images, type PreparedImage } from '../engine.ts';
-import { type DockerContainer, readProgress, unlessRefused } from './client.ts';
+import { type DockerClient, type DockerContainer, readProgress, unlessRefused } from './client.ts';
 import { type EngineContext, withInternalContainer } from './create-container.ts';
 import { fingerprintHost } from './host-packages.ts';
 import { hostMounts, hostTar, userNameIn, workspaceTar } from './skeleton.ts';
@@ -204,6 +204,21 @@ export function createImages(
 
   return { prepareImage, identifyImage, importImage, pullImage, listImages, listCreatedImages, removeImage };
 }
+
+/** The id of an image. Throws ImageMissing. */
+export async function findImageId({ docker, call }: DockerClient, reference: string): Promise<string> {
+  const found = await unlessRefused([404, 400], () =>
+    call('inspect an image', () => docker.getImage(reference).inspect()),
+  );
+  if (!found) throw new ImageMissing(`Docker has no image ${reference}.`);
+  return found.Id;
+}
+
+/** The image as `docker save` writes it. The reader has to notice an early end. Docker prepares all of it first. */
+export const exportImage = ({ call, download }: DockerClient, reference: string): Promise<Readable> =>
+  call('export an image', () => download(`/images/${encodeURI(reference)}/get`), {
+    deadlineMs: LONG_CALL_MS,
+  });
 
 function digest(content: Buffer | string): string {
   return createHash('sha256').update(content).digest('hex').slice(0, 20);

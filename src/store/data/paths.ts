@@ -20,6 +20,8 @@ export const archivePath = (data: string, hash: string) => join(data, 'archives'
 export const artifactPath = (data: string, hash: string) => join(data, 'artifacts', `${hash}.tar.zst`);
 /** What a listing of the artifact reads: see store/data/artifact-index.ts. */
 export const artifactIndexPath = (data: string, hash: string) => join(data, 'artifacts', `${hash}.index`);
+/** What the nodes of a swarm pull. It is made again if it is missing. */
+export const imagesDirectory = (data: string) => join(data, 'images');
 /** The files that a build produced, as one ZIP. */
 export const buildFilesPath = (data: string, id: bigint) => join(buildFilesDirectory(data), `${id}.zip`);
 export const buildFilesDirectory = (data: string) => join(data, 'files');

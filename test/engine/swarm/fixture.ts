@@ -34,19 +34,20 @@ export type StoreFixture = {
   close(): void;
 };
 
-export function createStoreFixture(): StoreFixture {
+/** `images` is the directory of the store, if it is not one of its own. */
+export function createStoreFixture(images?: string): StoreFixture {
   const directory = mkdtempSync(join(tmpdir(), 'assay-images-'));
-  const images = new Map<string, Saved>();
+  const saved = new Map<string, Saved>();
   let base: Saved | undefined;
   let artifacts = 0;
   const open = () =>
     createImageStore({
-      directory: join(directory, 'images'),
+      directory: images ?? join(directory, 'images'),
       registry: 'assay.example.org:443',
       identify: async () => base?.id ?? '',
       exportImage: async reference => {
         fixture.exports += 1;
-        const { tar } = images.get(reference) as Saved;
+        const { tar } = saved.get(reference) as Saved;
         return fixture.onExport?.(tar) ?? streamOf(tar);
       },
     });
@@ -56,14 +57,14 @@ export function createStoreFixture(): StoreFixture {
     reopen: open,
     exports: 0,
     onExport: undefined,
-    setImage(saved) {
-      images.set(saved.id, saved);
-      base = saved;
+    setImage(image) {
+      saved.set(image.id, image);
+      base = image;
     },
     async addImage(...layers) {
-      const saved = await savedByOldDocker(await Promise.all(layers.map(tarOf)));
-      fixture.setImage(saved);
-      return saved;
+      const image = await savedByOldDocker(await Promise.all(layers.map(tarOf)));
+      fixture.setImage(image);
+      return image;
     },
     async artifact(prefix, tree) {
       artifacts += 1;
