@@ -26,7 +26,7 @@ export const NODE_REFUSALS: Record<number, string> = {
 };
 
 /** How old the last check of the firewall rules may be. */
-const RULES_SECONDS = 15;
+export const RULES_SECONDS = 15;
 
 // Runs as process 1, before the entry script. Nothing is printed before the lock is taken: the output may belong to another
 // run of the same attempt. A node that is cut off cannot be told to stop, so the job ends itself at its deadline.

@@ -5,6 +5,7 @@ import { type Duplex, PassThrough } from 'node:stream';
 import { EngineRefused, GUARD_KIND, type PreparedImage } from '../engine.ts';
 import { type DockerContainer, unlessRefused } from './client.ts';
 import { createContainer, type EngineContext, nameInternalContainer } from './create-container.ts';
+import { RULE_FUNCTIONS } from './rule-functions.ts';
 
 type Firewall = {
   /** Resolves when the rules are active. Throws EngineRefused if they cannot be set. */
@@ -14,77 +15,11 @@ type Firewall = {
   close(): void;
 };
 
-// $1 is the bridge. Reads one command per line and responds with one line. This runs before every start of a container, so
-// it reads all rules with one call and compares them in the format of `iptables -S`. Rules that are the same as in an
-// earlier check that found them intact are not compared again, which takes four times as many processes.
-// REJECT makes a connection of a suite fail at once instead of hanging; DROP is for kernels without REJECT. Docker adds the
-// jump to its chain DOCKER-USER only when it starts, so the script restores it. Rules that are not first in their chain are
-// moved to the top, because an earlier rule might accept the traffic.
-const SCRIPT = `
-PATH=/usr/sbin:/sbin:/usr/bin:/bin
+// $1 is the bridge. Reads one command per line and responds with one line. This runs before every start of a container:
+// rules that are the same as in an earlier check that found them intact are not compared again, which takes four times as
+// many processes.
+const SCRIPT = `${RULE_FUNCTIONS}
 bridge=$1
-insert() {
-  $1 -w 10 -I $2 1 $3 -m comment --comment $bridge -j REJECT 2>/dev/null ||
-    $1 -w 10 -I $2 1 $3 -m comment --comment $bridge -j DROP
-}
-# Our rules in the chain $1 before the first rule of others.
-leading() {
-  printf '%s\\n' "$rules" | sed -n "/^-A $1 /{/ --comment assay-/!q;p}"
-}
-require() {
-  for verdict in REJECT DROP; do
-    rule="$3 -m comment --comment $bridge -j $verdict"
-    case $leading in *"-A $2 $rule"*) return ;; esac
-    case $rules in
-      *"-A $2 $rule"*) $1 -w 10 -D $2 $rule 2>/dev/null ;;
-      *) $1 -w 10 -C $2 $rule 2>/dev/null && return ;;
-    esac
-  done
-  state=restored
-  insert "$1" "$2" "$3"
-}
-protect() {
-  state=intact
-  forward=FORWARD
-  rules=$(iptables -w 10 -S) || return
-  case $rules in *'-N DOCKER-USER'*)
-    forward=DOCKER-USER
-    case \${rules#*-A FORWARD } in
-      '-j DOCKER-USER'*) ;;
-      *)
-        state=restored
-        iptables -w 10 -D FORWARD -j DOCKER-USER 2>/dev/null
-        iptables -w 10 -I FORWARD 1 -j DOCKER-USER || return
-        ;;
-    esac
-  esac
-  leading=$(leading INPUT; leading $forward)
-  require iptables INPUT "-i $bridge" &&
-    require iptables $forward "-i $bridge -o $bridge" &&
-    require iptables $forward "-d 169.254.0.0/16 -i $bridge" &&
-    require iptables $forward "-i $bridge -m conntrack --ctstate DNAT" || return
-  # Docker disables IPv6 on the bridge. The rule is for a host that enables it again.
-  if rules=$(ip6tables -w 10 -S INPUT 2>/dev/null); then
-    leading=$(leading INPUT)
-    require ip6tables INPUT "-i $bridge" 2>/dev/null
-  fi
-  echo $state
-}
-# Deletes the rules of the bridge $1; without $1, of all bridges that are gone.
-delete() {
-  for tool in iptables ip6tables; do
-    $tool -w 10 -S 2>/dev/null |
-      sed -n 's/^-A \\(.* -i \\(assay-[0-9a-f]*\\) .*--comment \\2 .*\\)/\\2 \\1/p' |
-      while read -r name rule; do
-        if [ "$name" = "$1" ] || { [ -z "$1" ] && [ ! -e "/sys/class/net/$name" ]; }; then
-          $tool -w 10 -D $rule && echo deleted
-        fi
-      done
-  done
-}
-list() {
-  iptables -w 10 -S 2>/dev/null && ip6tables -w 10 -S INPUT 2>/dev/null
-}
 intact=
 while read -r command; do
   if ! command -v iptables >/dev/null; then
