@@ -9,6 +9,7 @@ import { dependencyCommands } from './cli/dependency.ts';
 import { doctor } from './cli/doctor.ts';
 import { helpCommand } from './cli/help.ts';
 import { imageCommands } from './cli/image.ts';
+import { nodeCommands } from './cli/node.ts';
 import { serve } from './cli/serve.ts';
 import { clientCommands, clientFamilies } from './client/commands.ts';
 import type { Command } from './command/command.ts';
@@ -29,6 +30,7 @@ export const line: CommandLine = {
         ...accountCommands,
         ...imageCommands,
         ...cacheCommands,
+        ...nodeCommands,
         ...dependencyCommands,
         ...backupCommands,
         doctor,
@@ -45,6 +47,7 @@ export const line: CommandLine = {
     user: 'Accounts',
     image: 'Images that containers run in',
     cache: 'Caches of suites',
+    node: 'Machines of a Docker Swarm that run builds',
     dependency: 'Dependencies of all accounts, as files for other appliances',
   },
   conclusion:

@@ -5,6 +5,7 @@ import { isAbsolute, relative, resolve } from 'node:path';
 import { UsageError } from './command/command.ts';
 import type { CacheTotal } from './domain/cache.ts';
 import { checkImageName } from './domain/names.ts';
+import { registryOf } from './domain/swarm.ts';
 import { type Cidr, parseCidrs } from './domain/webhook/address.ts';
 
 /** `single`: plain containers on one host. `swarm`: services on the nodes of a Docker Swarm. */
@@ -220,12 +221,19 @@ export function readSettings(
   const shared = given('SHARED');
   if (engine === 'single' && shared !== undefined)
     bad('SHARED', 'left out unless --engine (ASSAY_ENGINE) is swarm');
+  const baseUrl = readOrigin('BASE_URL', given('BASE_URL')) ?? `https://${textOf('LISTEN')}`;
   if (engine === 'swarm') {
+    try {
+      registryOf(baseUrl);
+    } catch (error) {
+      throw new UsageError(`--base-url (ASSAY_BASE_URL): ${(error as Error).message}`);
+    }
     if (shared === undefined)
       throw new UsageError(
         '--engine swarm needs --shared (ASSAY_SHARED): the directory that all nodes mount at the same path',
       );
-    if (!isAbsolute(shared)) bad('SHARED', 'an absolute path');
+    if (!isAbsolute(shared) || /[^\w./-]/.test(shared))
+      bad('SHARED', 'an absolute path of letters, digits and . _ - /');
     // Nodes mount all of SHARED. DATA has the keys, and its links into SHARED would form a loop.
     if (isInside(shared, data) || isInside(data, shared))
       bad('SHARED', `outside of the data directory ${data}, and must not contain it`);
@@ -237,7 +245,6 @@ export function readSettings(
   if ((given('TLS_CERT') === undefined) !== (given('TLS_KEY') === undefined))
     throw new UsageError('--tls-cert and --tls-key must be given together');
 
-  const baseUrl = readOrigin('BASE_URL', given('BASE_URL')) ?? `https://${textOf('LISTEN')}`;
   const filesUrl = readOrigin('FILES_URL', given('FILES_URL'));
   // A different port would not do: browsers send cookies to all ports of a host.
   if (filesUrl !== undefined && URL.parse(filesUrl)?.hostname === URL.parse(baseUrl)?.hostname)

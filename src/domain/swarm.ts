@@ -1,8 +1,6 @@
 // The names that Assay and the nodes of a Docker Swarm agree on, and the layout of the directory that they share. The node
 // script sets them up; src/engine/swarm uses them.
 
-import { join } from 'node:path';
-
 /** An engine label of every node that runs containers, from its daemon.json. */
 export const NODE_LABEL = 'assay';
 /** A generic resource of the node, from its daemon.json: how many containers of jobs it runs at once. */
@@ -25,15 +23,15 @@ export const CLOSED_NETWORK: SwarmNetwork = {
 
 /** Everything in SHARED. Nodes mount it at the same path. It has no keys. */
 export const sharedPaths = (shared: string) => ({
-  jobs: join(shared, 'jobs'),
-  mirrors: join(shared, 'mirrors'),
-  snapshots: join(shared, 'snapshots'),
+  jobs: `${shared}/jobs`,
+  mirrors: `${shared}/mirrors`,
+  snapshots: `${shared}/snapshots`,
   /** Caches and workspaces. */
-  volumes: join(shared, 'volumes'),
+  volumes: `${shared}/volumes`,
   /** What one attempt of a job writes. */
-  attempts: join(shared, 'attempts'),
+  attempts: `${shared}/attempts`,
   /** The addresses of all nodes, and a file of each node that says when its firewall rules were checked last. */
-  nodes: join(shared, 'nodes'),
+  nodes: `${shared}/nodes`,
 });
 
 /** The name of Assay's registry in references to images: the host and port of BASE_URL. Throws if Docker accepts no such name. */

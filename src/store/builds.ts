@@ -342,21 +342,17 @@ const claimable = prepared(db =>
     .prepare(),
 );
 
-const setNode = prepared(({ sqlite }) =>
-  sqlite
-    .prepare<{ id: bigint; node: string }, bigint>(
-      `UPDATE builds SET node = :node WHERE id = :id AND build_state = 'running' AND node IS NOT :node
-       RETURNING project_id`,
-    )
-    .pluck(),
-);
-
 /** Records on which node the container of a running build was placed. Does nothing for a build that does not run. */
 export function recordNode(db: Db, id: bigint, node: string): void {
   db.write(() => {
-    const projectId = setNode(db).get({ id, node });
-    if (projectId === undefined) return;
-    for (const topic of [`build:${id}`, `project:${projectId}`, 'queue']) db.touch(topic);
+    const changed = db.orm
+      .update(builds)
+      .set({ node })
+      .where(and(eq(builds.id, id), eq(builds.buildState, 'running'), sql`${builds.node} IS NOT ${node}`))
+      .returning({ projectId: builds.projectId })
+      .get();
+    if (!changed) return;
+    for (const topic of [`build:${id}`, `project:${changed.projectId}`, 'queue']) db.touch(topic);
   });
 }
 

@@ -14,7 +14,7 @@ import { completions } from '../../src/command/completion.ts';
 import { firstWordsOf, overview } from '../../src/command/run-command.ts';
 import { environmentWith, runAssay, temporaryDirectory } from './program.ts';
 
-const SCREEN = { lines: 40, columns: 120 };
+const SCREEN = { lines: 44, columns: 120 };
 const DEADLINE_MS = 30_000;
 
 /** Each is the words of a command line, of which the last is being typed. Resolves with what the shell offers for each. */

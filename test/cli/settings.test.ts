@@ -225,13 +225,16 @@ test('a Swarm takes its shared directory, and the networks bridge and none', () 
 
 const refusedWithSwarm: [environment: Record<string, string>, message: RegExp][] = [
   [{ ASSAY_SHARED: '' }, /^--engine swarm needs --shared \(ASSAY_SHARED\)/],
-  [{ ASSAY_SHARED: 'shared' }, /--shared .* must be an absolute path, not "shared"$/],
+  [{ ASSAY_SHARED: 'shared' }, /--shared .* must be an absolute path of .*, not "shared"$/],
+  // Mounts and /etc/fstab would need it in another form.
+  [{ ASSAY_SHARED: '/srv/our builds' }, /--shared .* not "\/srv\/our builds"$/],
   [{ ASSAY_SHARED: '/var/lib/assay' }, /--shared .* outside of the data directory \/var\/lib\/assay/],
   [{ ASSAY_SHARED: '/var/lib/assay/shared' }, /--shared .* outside of the data directory/],
   [{ ASSAY_SHARED: '/var/lib' }, /--shared .* must not contain it/],
   [{ ASSAY_SHARED: '/' }, /--shared .* must not contain it/],
   [{ ASSAY_SHARED: '/srv/../var/lib' }, /--shared .* must not contain it/],
   [{ ASSAY_DISK: '5GiB' }, /--disk .* neither limits nor measures what a container writes, not "5GiB"$/],
+  [{ ASSAY_BASE_URL: 'https://[::1]:8443' }, /--base-url .*nodes cannot pull images from \[::1\]/],
   [{ ASSAY_NETWORK: 'company' }, /--network .* bridge or none with ENGINE=swarm/],
 ];
 for (const [environment, message] of refusedWithSwarm)

@@ -10,6 +10,12 @@ const NO_NODE: Capacity = {
   reason: 'No node of the swarm runs containers: see "assay node list".',
 };
 
+/** In order of their names. */
+export async function listNodes(cluster: Cluster): Promise<EngineNode[]> {
+  const [nodes, tasks] = await Promise.all([cluster.nodes(), cluster.tasks()]);
+  return nodes.map(node => describe(node, tasks)).sort((a, b) => a.name.localeCompare(b.name));
+}
+
 export function watchNodes(options: {
   cluster: Cluster;
   /** Called when the number of slots has changed. */
@@ -17,16 +23,12 @@ export function watchNodes(options: {
 }): Pick<Nodes, 'listNodes' | 'capacity'> & { stop(): void } {
   const { cluster } = options;
   let current: Capacity = { slots: 0, reason: 'The nodes of the swarm are not known yet.' };
-  const listNodes = async () => {
-    const [nodes, tasks] = await Promise.all([cluster.nodes(), cluster.tasks()]);
-    return nodes.map(node => describe(node, tasks)).sort((a, b) => a.name.localeCompare(b.name));
-  };
   let isChecking = false;
   const check = async () => {
     if (isChecking) return;
     isChecking = true;
     try {
-      const slots = (await listNodes())
+      const slots = (await listNodes(cluster))
         .filter(({ unusable }) => unusable === undefined)
         .reduce((sum, node) => sum + node.slots, 0);
       const next = slots === 0 ? NO_NODE : { slots, reason: undefined };
@@ -41,7 +43,7 @@ export function watchNodes(options: {
   };
   const timer = setInterval(check, CHECK_MS);
   check();
-  return { listNodes, capacity: () => current, stop: () => clearInterval(timer) };
+  return { listNodes: () => listNodes(cluster), capacity: () => current, stop: () => clearInterval(timer) };
 }
 
 function describe({ ID, Spec, Description, Status }: Node, tasks: readonly Task[]): EngineNode {
