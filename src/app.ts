@@ -46,7 +46,7 @@ export async function startApp(
   log: Log,
   beginWork: typeof startWorkers = startWorkers,
 ): Promise<App> {
-  createDataDirectory(settings.data);
+  createDataDirectory(settings.data, settings.shared);
   const lock = lockDataDirectory(settings.data);
   const closing: (() => void | Promise<void>)[] = [lock.release];
   try {
@@ -82,11 +82,13 @@ export async function startApp(
     // Read before the workers start: what they begin with would delay it, and so the first requests.
     const certificate = await readCertificate();
 
+    let services: Services | undefined;
     const workers = await beginWork({
       settings,
       db,
       live,
       log,
+      baseUrl: () => services?.baseUrl ?? settings.baseUrl,
       onBuildFinished: build =>
         metrics.countBuild(
           build.buildState,
@@ -99,7 +101,7 @@ export async function startApp(
     closing.unshift(() => workers.stop());
     const stopping = new AbortController();
     closing.unshift(() => stopping.abort());
-    const services: Services = {
+    services = {
       db,
       live,
       log,

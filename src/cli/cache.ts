@@ -4,11 +4,11 @@ import { type Command, JSON_LINE, print, printLines, UsageError } from '../comma
 import { sizeText } from '../command/progress.ts';
 import { cacheVolumeOf } from '../domain/cache.ts';
 import { parseId } from '../domain/id.ts';
-import { createDockerEngine } from '../engine/docker/docker-engine.ts';
 import { type Engine, EngineRefused, EngineUnavailable } from '../engine/engine.ts';
 import { type Cache, type CacheOfSuite, emptyCache, findCache, listCaches } from '../store/caches.ts';
 import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
+import { openEngine } from '../work/open-engine.ts';
 import { DATA_LINE, settingFlags, withData } from './command.ts';
 
 const ALL = 'all';
@@ -55,7 +55,7 @@ const empty: Command = {
   run: invocation =>
     withData(invocation, async (db, settings) => {
       const { environment } = invocation;
-      const engine = createDockerEngine({ ...settings, instance: instanceOf(db), environment });
+      const engine = openEngine(settings, { instance: instanceOf(db), environment });
       const given = invocation.positionals[0] ?? '';
       const chosen = given === ALL ? listCaches(db, Number.MAX_SAFE_INTEGER) : [getCache(db, given)];
       let inUse = 0;

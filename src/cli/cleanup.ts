@@ -9,9 +9,9 @@ import {
   removeCreatedImages,
   removeNetworkAndRules,
 } from '../engine/cleanup.ts';
-import { createDockerEngine } from '../engine/docker/docker-engine.ts';
 import { DataError, lockDataDirectory } from '../store/data/data.ts';
 import { inspectData } from '../store/database/inspect.ts';
+import { openEngine } from '../work/open-engine.ts';
 import { DATA_LINE, settingFlags } from './command.ts';
 
 export const cleanup: Command = {
@@ -36,7 +36,7 @@ export const cleanup: Command = {
       throw new UsageError('--instance must be an ID from a label assay.instance');
     const instance = given ?? instanceIn(settings.data);
     const hold = given === undefined ? lockDataDirectory(settings.data) : undefined;
-    const engine = createDockerEngine({ ...settings, instance, environment });
+    const engine = openEngine(settings, { instance, environment });
     try {
       // Without the data directory, a running server can be recognized only by its containers.
       if (given !== undefined && (await isServed(engine)))

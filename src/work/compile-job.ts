@@ -23,7 +23,13 @@ import { listFirstCompiles } from '../store/compile-queue.ts';
 import { type LogWriter, linkLog, removeLog } from '../store/data/log-file.ts';
 import { archivePath, compiledLogPath, dependencyLogPath, jobDirectory } from '../store/data/paths.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
-import { beginCompileStep, type Dependency, findDependency, measureSteps } from '../store/dependencies.ts';
+import {
+  beginCompileStep,
+  type Dependency,
+  findDependency,
+  measureSteps,
+  recordCompileNode,
+} from '../store/dependencies.ts';
 import { listRelated } from '../store/dependency-use.ts';
 import { listCompiling } from '../store/queue.ts';
 import { moveDependency } from '../store/transition.ts';
@@ -200,7 +206,11 @@ async function start(options: CompileJobOptions, job: CompileJob, log: LogWriter
     job,
     log,
     started,
-    await followContainer(options, job, log, startOnce(options.host, plan)),
+    await followContainer(options, job, log, async signal => {
+      await startOnce(host, plan)(signal);
+      const node = host.engine.isRemote ? await host.engine.findNode(plan.name) : undefined;
+      if (node !== undefined) recordCompileNode(db, dependency.id, node);
+    }),
   );
 }
 

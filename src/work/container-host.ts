@@ -2,7 +2,6 @@
 
 import type { ContainerPlan } from '../domain/container/container-plan.ts';
 import { HOST_IMAGE } from '../domain/names.ts';
-import { createDockerEngine } from '../engine/docker/docker-engine.ts';
 import {
   type Engine,
   EngineUnavailable,
@@ -35,23 +34,13 @@ export type ContainerHost = {
 };
 
 export function createContainerHost(options: {
-  dockerHost: string;
-  instance: string;
-  network: string;
-  runAs: { uid: number; gid: number };
-  hostRoot?: string | undefined;
+  engine: Engine;
   log: Log;
   onAvailable: () => void;
   /** Whether containers may be running. */
   isBusy: () => boolean;
 }): ContainerHost {
-  const engine = createDockerEngine({
-    ...options,
-    onRulesRestored: network =>
-      options.log.warn('firewall rules of the network were missing or not first, and were restored', {
-        network,
-      }),
-  });
+  const { engine } = options;
   const waiting = new Set<() => void>();
   // Nothing starts before the first answer: a build would be claimed only to be queued again.
   let reason: string | undefined = 'it has not answered yet';

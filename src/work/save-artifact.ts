@@ -100,8 +100,8 @@ async function capture(
         file,
         prefix,
         owner: runAs,
-        // What related dependencies have in the same prefix belongs to root.
-        isOnlyOwn: volume === undefined,
+        // Related dependencies may have the same prefix.
+        isOnlyChanged: volume === undefined,
         mayContinue: sizeBytes => fits(sizeBytes) && mayContinueJob(options, job),
         onEntry: index.add,
       });

@@ -20,7 +20,7 @@ import { stepsBetween } from '../domain/result/history.ts';
 import { hasBegin, signalBegin } from '../engine/begin.ts';
 import { GitFailure } from '../engine/git/git.ts';
 import { createOutput } from '../engine/output.ts';
-import { type Build, claimBuild, findBuild, findBuildRequest } from '../store/builds.ts';
+import { type Build, claimBuild, findBuild, findBuildRequest, recordNode } from '../store/builds.ts';
 import { markCacheUsed } from '../store/caches.ts';
 import type { LogWriter } from '../store/data/log-file.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
@@ -298,7 +298,14 @@ async function start(
         job.held.use(await early.begin(container));
       });
     await early?.remove();
-    return followContainer(options, job, log, startOnce(host, container));
+    const start = startOnce(host, container);
+    const outcome = await followContainer(options, job, log, async signal => {
+      await start(signal);
+      await recordNodeOf(options, build, container.name);
+    });
+    // A short command ends before its node is known.
+    await recordNodeOf(options, build, container.name);
+    return outcome;
   };
   if (image.hasGit) return begin(planned, attached);
   const workspaceVolume = workspaceVolumeName(planned.instance, build.id);
@@ -320,6 +327,12 @@ function chooseSource(
   } catch (error) {
     throw error instanceof GitFailure ? new CannotRun(error.reason) : error;
   }
+}
+
+/** Where the container runs, if there are several machines. */
+async function recordNodeOf({ db, host }: SuiteJobOptions, build: Build, container: string): Promise<void> {
+  const node = host.engine.isRemote ? await host.engine.findNode(container) : undefined;
+  if (node !== undefined) recordNode(db, build.id, node);
 }
 
 const checkoutName = ({ name }: { name: string }) => `${name}-checkout`;

@@ -17,6 +17,7 @@ import { uploadDirectory } from '../store/data/paths.ts';
 import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
 import type { Dependency } from '../store/dependencies.ts';
+import { registryAuthOf } from '../store/node-credentials.ts';
 import { positionOf } from '../store/queue.ts';
 import { createArtifacts } from './artifacts.ts';
 import { startBatches } from './batches.ts';
@@ -30,6 +31,7 @@ import { createEarlyStarts } from './early-start.ts';
 import { createFileSystems } from './file-systems.ts';
 import { createHostSlots } from './host-slots.ts';
 import { createKeyedMutex } from './keyed-mutex.ts';
+import { openEngine } from './open-engine.ts';
 import { deployWork, pushDeploy } from './push-deploy.ts';
 import { startQueue } from './queue.ts';
 import { createLogFilters } from './result/filter-logs.ts';
@@ -73,6 +75,8 @@ export async function startWorkers(options: {
   onDelivery(outcome: DeliveryOutcome): void;
   onLook(outcome: LookOutcome): void;
   onFiring(outcome: FiringOutcome): void;
+  /** The address of the server, known when it listens. */
+  baseUrl?: () => string;
   /** Tests look up the packages of the host in another directory. */
   hostRoot?: string;
 }): Promise<Workers> {
@@ -85,11 +89,15 @@ export async function startWorkers(options: {
   let sweep: ReturnType<typeof startSweep> | undefined;
   const fileSystems = createFileSystems(dataDirectory);
   const host = createContainerHost({
-    dockerHost: settings.dockerHost,
-    instance: instanceOf(db),
-    network: settings.network,
-    runAs: settings.runAs,
-    hostRoot: options.hostRoot,
+    engine: openEngine(settings, {
+      instance: instanceOf(db),
+      registryAuth: registry => registryAuthOf(db, registry),
+      hostRoot: options.hostRoot,
+      baseUrl: options.baseUrl,
+      onRulesRestored: network =>
+        log.warn('firewall rules of the network were missing or not first, and were restored', { network }),
+      onCapacity: () => live.publish(['queue']),
+    }),
     log,
     // Containers and volumes may have changed while Docker was unavailable.
     onAvailable: () => {

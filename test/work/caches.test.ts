@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { promisify } from 'node:util';
+import { createDockerEngine } from '../../src/engine/docker/docker-engine.ts';
 import { createLog } from '../../src/log.ts';
 import { findCache } from '../../src/store/caches.ts';
 import { recordImage } from '../../src/store/images.ts';
@@ -115,7 +116,8 @@ test('the least recently used caches are emptied first: beyond CACHE_TOTAL, and 
   const runAs = { uid: 1000, gid: 1000 };
   const network = 'none';
   const host = createContainerHost({
-    ...{ dockerHost: DOCKER_HOST, instance: appliance.instance, network, runAs, log },
+    engine: createDockerEngine({ dockerHost: DOCKER_HOST, instance: appliance.instance, network, runAs }),
+    log,
     onAvailable: () => {},
     isBusy: () => false,
   });

@@ -16,10 +16,12 @@ const slotsOf = (concurrency: number, compileSlots?: number) =>
   });
 
 test('compiles get half of the slots, at least one, and never the last one of several', () => {
-  const limits = [1, 2, 3, 4, 5, 8].map(concurrency => slotsOf(concurrency).compileSlots);
+  const limits = [1, 2, 3, 4, 5, 8].map(concurrency => slotsOf(concurrency).compileSlots());
   assert.deepEqual(limits, [1, 1, 1, 2, 2, 4]);
   assert.deepEqual(
-    [slotsOf(4, 1), slotsOf(4, 3), slotsOf(4, 4), slotsOf(4, 9), slotsOf(1, 5)].map(one => one.compileSlots),
+    [slotsOf(4, 1), slotsOf(4, 3), slotsOf(4, 4), slotsOf(4, 9), slotsOf(1, 5)].map(one =>
+      one.compileSlots(),
+    ),
     [1, 3, 3, 3, 1],
   );
 });

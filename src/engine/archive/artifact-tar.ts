@@ -31,6 +31,9 @@ const PLAIN_CHUNK_BYTES = 256 << 10;
  * Writes Docker's tar of a directory, which is sorted by name, to `file` and syncs it. All entries get the given owner:
  * Docker reports IDs of the host, which an engine with user namespaces does not accept back.
  */
+/** Marks what a compile found in its prefix. No program sets this time by accident. */
+export const UNCHANGED_MTIME = new Date('1997-03-11T09:26:53Z');
+
 export async function captureTar(
   source: Readable,
   target: {
@@ -40,8 +43,8 @@ export async function captureTar(
     mayContinue(sizeBytes: number): boolean;
     /** Whether the source is a stored tar, to change its owner. */
     isStored?: boolean;
-    /** Leaves out what belongs to others than `owner`. */
-    isOnlyOwn?: boolean;
+    /** Leaves out what has the time UNCHANGED_MTIME. */
+    isOnlyChanged?: boolean;
     onEntry?(entry: ArtifactTarEntry): void;
   },
 ): Promise<Captured> {
@@ -72,8 +75,8 @@ export async function captureTar(
   try {
     for await (const entry of entries) {
       const header = canonical(entry.header, target.owner, nameOf);
-      const isOwn = !target.isOnlyOwn || entry.header.uid === target.owner.uid;
-      if (!header || !isOwn) {
+      const isUnchanged = target.isOnlyChanged && entry.header.mtime?.getTime() === UNCHANGED_MTIME.getTime();
+      if (!header || isUnchanged) {
         entry.resume();
         continue;
       }

@@ -8,6 +8,7 @@ import type { RunAs } from '../../domain/container/container-plan.ts';
 import { EngineRefused } from '../engine.ts';
 import { findPlace, indexLayer, type LayerIndex, type Place } from './image-paths.ts';
 import {
+  type ArtifactSource,
   explainUnreadable,
   LAYER_FORMAT,
   openArtifactLayer,
@@ -31,6 +32,7 @@ export type ImageLayer =
   | { kind: 'writable'; prefix: string; owner: RunAs };
 
 type ArtifactLayer = Extract<ImageLayer, { kind: 'artifact' }>;
+type WritableLayer = Extract<ImageLayer, { kind: 'writable' }>;
 
 export type ImageStore = StoredImages & {
   /**
@@ -127,14 +129,18 @@ export function createImageStore(options: ImageStoreOptions): ImageStore {
   }
 
   /** The digest of an artifact's layer. The artifact is read only if it was not before. */
-  async function addArtifact(layer: ArtifactLayer, { root, parents }: Place): Promise<AddedLayer> {
-    const key = keyOf([LAYER_FORMAT, layer.hash, root, parents]);
+  async function addArtifact(
+    layer: ArtifactLayer,
+    { root, parents }: Place,
+    writable: ArtifactSource['writable'],
+  ): Promise<AddedLayer> {
+    const key = keyOf([LAYER_FORMAT, layer.hash, root, parents, writable]);
     const description = `artifact ${layer.hash} at ${layer.prefix}`;
     return once(`artifact ${key}`, async () => {
       const version = await versionOf(layer.file);
       if (version === undefined) throw new EngineRefused(MISSING_ARTIFACT);
       const known = (await readGenerated()).get(key);
-      const source = { file: layer.file, root, parents };
+      const source = { file: layer.file, root, parents, writable };
       if (known && known.layer.fileVersion === version && known.layer.file === layer.file) {
         const path = files.recordPath('generated', known.digest);
         if (files.touch([path]))
@@ -173,7 +179,14 @@ export function createImageStore(options: ImageStoreOptions): ImageStore {
     const added: AddedLayer[] = [];
     if (occupied.size > 0)
       added.push(await addStored(openClearingLayer([...occupied.values()]), 'prefixes of dependencies'));
-    for (const { layer, place } of artifacts.toReversed()) added.push(await addArtifact(layer, place));
+    // A compile may change what related dependencies have in its prefix.
+    const writableAt = layers.findIndex(({ kind }) => kind === 'writable');
+    const own = layers[writableAt] as WritableLayer | undefined;
+    const writable = own && { root: (places[writableAt] as Place).root, owner: own.owner };
+    const mayOverlap = ({ root }: Place) =>
+      writable !== undefined && (root === '' || `${writable.root}/`.startsWith(`${root}/`));
+    for (const { layer, place } of artifacts.toReversed())
+      added.push(await addArtifact(layer, place, mayOverlap(place) ? writable : undefined));
     const sources = artifacts.map(({ layer, place }) => ({ ...place, file: layer.file }));
     for (const [at, layer] of layers.entries()) {
       if (layer.kind !== 'writable') continue;

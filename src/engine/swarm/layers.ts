@@ -4,18 +4,22 @@ import { Readable } from 'node:stream';
 import { type Header, pack } from 'tar-stream';
 import { MISSING_ARTIFACT } from '../../domain/container/artifact-mounts.ts';
 import type { RunAs } from '../../domain/container/container-plan.ts';
-import { addEntry, insideOf, listArtifact, openArtifact } from '../archive/artifact-tar.ts';
+import { addEntry, insideOf, listArtifact, openArtifact, UNCHANGED_MTIME } from '../archive/artifact-tar.ts';
 import { readEntries } from '../archive/tar-files.ts';
 import { EngineRefused } from '../engine.ts';
 import { type Directory, OPAQUE, type Place, pathsTo, WHITEOUT } from './image-paths.ts';
 
 /** Change it when the bytes of a layer change, so that recorded digests are computed again. */
-export const LAYER_FORMAT = 1;
+export const LAYER_FORMAT = 2;
 
 export type ByteRange = { start: number; end: number };
 
 /** What a layer is generated from. */
-export type ArtifactSource = Pick<Place, 'root' | 'parents'> & { file: string };
+export type ArtifactSource = Pick<Place, 'root' | 'parents'> & {
+  file: string;
+  /** A directory that a compile may change. Everything in it has the time UNCHANGED_MTIME. */
+  writable?: { root: string; owner: RunAs } | undefined;
+};
 
 const CHUNK_BYTES = 128 << 10;
 /** Of everything that is not from an artifact. */
@@ -26,10 +30,12 @@ export function openArtifactLayer(source: ArtifactSource, range?: ByteRange): Re
   const tar = pack();
   tar.on('error', () => {});
   const place = (name: string) => [source.root, insideOf(name)].filter(part => part !== '').join('/');
+  const { root, owner } = source.writable ?? {};
+  const ownerOf = (path: string) => (path === root || path.startsWith(`${root}/`) ? owner : undefined);
   const copy = async () => {
     for (const parent of source.parents) await addDirectory(tar, parent);
     for await (const entry of readEntries(openArtifact(source.file))) {
-      const header = readOnlyHeader(entry.header, place);
+      const header = layerHeader(entry.header, place, ownerOf);
       await addEntry(tar, header, entry as AsyncIterable<Buffer>);
     }
     tar.finalize();
@@ -39,9 +45,14 @@ export function openArtifactLayer(source: ArtifactSource, range?: ByteRange): Re
   return Readable.from(chunks, { objectMode: false, highWaterMark: CHUNK_BYTES });
 }
 
-/** The user of a container reads it and does not change it, as with a read-only mount. */
-function readOnlyHeader(header: Header, place: (name: string) => string) {
+/** Without an owner, the user of a container reads it and does not change it, as with a read-only mount. */
+function layerHeader(
+  header: Header,
+  place: (name: string) => string,
+  ownerOf: (path: string) => RunAs | undefined,
+) {
   const { name, type, mtime = MTIME, linkname } = header;
+  const owner = ownerOf(place(name));
   if (name.slice(name.lastIndexOf('/') + 1).startsWith(WHITEOUT))
     throw new EngineRefused(
       `The artifact of a dependency contains ${JSON.stringify(name)}: Docker reserves names that begin with ${WHITEOUT}.`,
@@ -49,11 +60,11 @@ function readOnlyHeader(header: Header, place: (name: string) => string) {
   return {
     name: place(name),
     type,
-    mode: readOnlyMode(header.mode ?? 0o644),
-    uid: 0,
-    gid: 0,
+    mode: owner ? (header.mode ?? 0o644) & 0o777 : readOnlyMode(header.mode ?? 0o644),
+    uid: owner?.uid ?? 0,
+    gid: owner?.gid ?? 0,
     size: header.size,
-    mtime,
+    mtime: owner ? UNCHANGED_MTIME : mtime,
     ...(type === 'link' && { linkname: place(linkname ?? '') }),
     ...(type === 'symlink' && { linkname: linkname ?? '' }),
   } as Header;
@@ -130,7 +141,7 @@ export function openWritableLayer(
   const write = async () => {
     for (const parent of place.parents) await addDirectory(tar, parent);
     for (const path of [place.root, ...(await directoriesBelow(place.root, artifacts))])
-      await addDirectory(tar, { path, mode: 0o755, ...owner });
+      await addDirectory(tar, { path, mode: 0o755, ...owner }, UNCHANGED_MTIME);
     tar.finalize();
   };
   write().catch(error => tar.destroy(error as Error));
@@ -159,8 +170,8 @@ async function directoriesBelow(root: string, artifacts: readonly ArtifactSource
   return [...found].sort();
 }
 
-const addDirectory = (tar: ReturnType<typeof pack>, { path, ...header }: Directory) =>
-  addEntry(tar, { ...header, name: path, type: 'directory', mtime: MTIME } as Header, nothing());
+const addDirectory = (tar: ReturnType<typeof pack>, { path, ...header }: Directory, mtime = MTIME) =>
+  addEntry(tar, { ...header, name: path, type: 'directory', mtime } as Header, nothing());
 
 async function* nothing(): AsyncGenerator<Buffer> {}
 

@@ -1,8 +1,7 @@
 // The nodes of the swarm: which of them run containers, what runs where, and how many slots there are.
-import { ownershipOf } from '../../domain/container/container-plan.ts';
 import { NODE_LABEL, SLOT_RESOURCE } from '../../domain/swarm.ts';
 import type { Capacity, EngineNode, Nodes } from '../engine.ts';
-import { type Cluster, hasEnded, type Node, type Task } from './tasks.ts';
+import { type Cluster, hasEnded, type Node, ownerOfTask, type Task } from './tasks.ts';
 
 const CHECK_MS = 2_000;
 const NO_NODE: Capacity = {
@@ -41,7 +40,7 @@ export function watchNodes(options: {
       isChecking = false;
     }
   };
-  const timer = setInterval(check, CHECK_MS);
+  const timer = setInterval(check, CHECK_MS).unref();
   check();
   return { listNodes: () => listNodes(cluster), capacity: () => current, stop: () => clearInterval(timer) };
 }
@@ -67,8 +66,7 @@ function describe({ ID, Spec, Description, Status }: Node, tasks: readonly Task[
     slots,
     running: tasks
       .filter(task => task.NodeID === ID && !hasEnded(task))
-      .map(task => ownershipOf(task.Spec.ContainerSpec?.Labels))
-      .filter(owner => owner?.kind === 'build' || owner?.kind === 'dependency')
+      .map(ownerOfTask)
       .filter(owner => owner !== undefined),
     unusable:
       state !== 'ready'

@@ -26,7 +26,7 @@ import { isRefused, type RegistryAuth, type ServiceSpec, unlessRefused } from '.
 import { type EngineContext, withInternalContainer } from '../docker/create-container.ts';
 import { type Containers, EngineRefused, EngineUnavailable, type PreparedImage } from '../engine.ts';
 import type { Attempt, Attempts } from './attempts.ts';
-import { type Cluster, exitCodeOf, hasEnded, type Node, type Task } from './tasks.ts';
+import { type Cluster, exitCodeOf, hasEnded, type Node, type Task, taskLabels } from './tasks.ts';
 
 /** Swarm accepts names of up to 63 characters. */
 const SUFFIX_LENGTH = 6;
@@ -164,7 +164,7 @@ export function createServices(context: EngineContext, options: ServiceOptions):
       TaskTemplate: {
         ContainerSpec: {
           Image,
-          Labels: labels,
+          Labels: taskLabels(plan.owner),
           Command: guardedCommand({ nonce: remote.nonce, seconds, usr }),
           // Docker replaces templates here, so nothing that users write may be in it.
           Env: [NODE_VARIABLE],

@@ -1,5 +1,6 @@
 // The state of services and nodes, as the manager reports it. Swarm has no events for tasks, so they are polled: one
 // request a second answers for all jobs.
+import type { Ownership } from '../../domain/container/container-plan.ts';
 import type { EngineContext } from '../docker/create-container.ts';
 
 export type Task = {
@@ -34,7 +35,7 @@ export type Node = {
 };
 
 export type Cluster = {
-  /** Of all services of the instance, not older than a second. */
+  /** Of all jobs of the instance, not older than a second. */
   tasks(): Promise<Task[]>;
   /** Of one service, now. */
   tasksOf(service: string): Promise<Task[]>;
@@ -49,7 +50,7 @@ export function createCluster({ docker, call, instance }: EngineContext): Cluste
       docker.listTasks({ filters: JSON.stringify(filters) as never }),
     )) as Task[];
   return {
-    tasks: cached(() => listTasks({ label: [`assay.instance=${instance}`] })),
+    tasks: cached(async () => (await listTasks({})).filter(task => ownerOfTask(task)?.instance === instance)),
     tasksOf: service => listTasks({ service: [service] }),
     nodes: cached(async () => (await call('list nodes', () => docker.listNodes())) as unknown as Node[]),
   };
@@ -68,6 +69,16 @@ function cached<T>(load: () => Promise<T>): () => Promise<T> {
     });
     return value;
   };
+}
+
+const TASK_LABEL = 'assay.task';
+
+/** Not those of `labelsOf`: the containers of services on the manager must not be taken for containers of the server. */
+export const taskLabels = (owner: Ownership) => ({ [TASK_LABEL]: JSON.stringify(owner) });
+
+export function ownerOfTask({ Spec }: Task): Ownership | undefined {
+  const label = Spec.ContainerSpec?.Labels?.[TASK_LABEL];
+  return label === undefined ? undefined : (JSON.parse(label) as Ownership);
 }
 
 const ENDED = new Set(['complete', 'failed', 'shutdown', 'rejected', 'orphaned', 'remove']);

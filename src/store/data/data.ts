@@ -21,14 +21,17 @@ import { NewerSchemaError, type OnUpgrade } from '../database/migrations.ts';
 import { findStoredValue } from '../database/stored-values.ts';
 import { createVault } from '../database/vault.ts';
 import { databasePath, directories, lockPath, masterKeyPath } from './paths.ts';
+import { linkSharedDirectory } from './shared-directory.ts';
 
 /** A problem with the directory that a person has to fix. The message says how. */
 export class DataError extends Error {}
 
-export function createDataDirectory(data: string): void {
+/** With `shared`, what other machines mount is there. */
+export function createDataDirectory(data: string, shared?: string): void {
   try {
     mkdirSync(data, { recursive: true, mode: 0o700 });
     if ((statSync(data).mode & 0o077) !== 0) chmodSync(data, 0o700);
+    if (shared !== undefined) linkSharedDirectory(data, shared);
     for (const name of directories) mkdirSync(join(data, name), { recursive: true, mode: 0o700 });
   } catch (error) {
     throw new DataError(

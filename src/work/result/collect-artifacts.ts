@@ -157,8 +157,8 @@ function createCollection(
   async function run(container: string, file: string, kind: Outcome['kind']): Promise<CollectedArtifacts> {
     for (;;) {
       try {
-        // The exit record comes a moment before the end of the container.
-        await host.engine.stopContainer(container);
+        // The exit record comes a moment before the end of the container. What is kept of a remote one is complete then.
+        if (!host.engine.isRemote || kind !== 'exit') await host.engine.stopContainer(container);
         return await fill(container, file);
       } catch (error) {
         if (!(error instanceof EngineUnavailable) || signal.aborted) throw error;

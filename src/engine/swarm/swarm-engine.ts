@@ -1,0 +1,135 @@
+// Implements the contract of ../engine.ts with a Docker Swarm whose only manager is the engine of this host. Jobs run as
+// services on all nodes; images are prepared and volumes are filled by the manager.
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { RemotePlan, RunAs } from '../../domain/container/container-plan.ts';
+import { HOST_IMAGE } from '../../domain/names.ts';
+import { sharedPaths } from '../../domain/swarm.ts';
+import { type ClientSettings, openDocker } from '../docker/client.ts';
+import { createContainers } from '../docker/container.ts';
+import type { EngineContext } from '../docker/create-container.ts';
+import { createImages, exportImage, findImageId } from '../docker/image.ts';
+import type { Engine } from '../engine.ts';
+import { createAsRoot } from './as-root.ts';
+import { createAttempts } from './attempts.ts';
+import { createImageStore } from './image-store.ts';
+import { createSwarmNetwork } from './network.ts';
+import { watchNodes } from './nodes.ts';
+import { createServices } from './services.ts';
+import { createCluster } from './tasks.ts';
+import { createSharedVolumes } from './volumes.ts';
+
+/** How long a job on a node that is down may be silent. */
+const LOST_AFTER_MS = 60_000;
+
+export type SwarmEngineOptions = ClientSettings & {
+  instance: string;
+  /** The setting NETWORK: `bridge` or `none`. */
+  network: string;
+  runAs: RunAs;
+  hostRoot?: string | undefined;
+  /** The setting SHARED. */
+  shared: string;
+  /** Where composed images are stored. */
+  imageDirectory: string;
+  artifactFile(hash: string): string;
+  /** `host:port` of this server, from which nodes pull them. */
+  registry(): string;
+  registryAuth(registry: string): { username: string; password: string; serveraddress: string };
+  onRulesRestored?: ((network: string) => void) | undefined;
+  /** Called when the number of slots has changed. */
+  onCapacity?: () => void;
+  lostAfterMs?: number;
+};
+
+export function createSwarmEngine(options: SwarmEngineOptions): Engine {
+  const client = openDocker(options);
+  const { docker, call } = client;
+  const { shared, runAs } = options;
+  const paths = sharedPaths(shared);
+  const context: EngineContext = { ...client, instance: options.instance, internalContainers: new Set() };
+  const images = createImages(context, options);
+  const hostImage = () => images.prepareImage(HOST_IMAGE);
+  const asRoot = createAsRoot(context, shared, hostImage);
+  const cluster = createCluster(context);
+  const plain = createContainers(context, { protect: async () => 'intact' });
+  const attempts = createAttempts({
+    directory: paths.attempts,
+    volumePath: name => volumes.pathOf(name),
+    removeTree: asRoot.removeTree,
+  });
+  const volumes = createSharedVolumes(context, {
+    directory: paths.volumes,
+    runAs,
+    hostImage,
+    asRoot,
+    isUsed: async name =>
+      (await services.listStorage({ layers: false })).some(one =>
+        one.volumes.some(volume => volume.name === name),
+      ),
+  });
+  const store = createImageStore({
+    directory: options.imageDirectory,
+    registry: options.registry,
+    identify: reference => findImageId(client, reference),
+    exportImage: reference => exportImage(client, reference),
+  });
+  const composeImage = (image: string, { layers, writable }: Pick<RemotePlan, 'layers' | 'writable'>) =>
+    store.compose(image, [
+      ...(writable === undefined ? [] : [{ kind: 'writable' as const, prefix: writable, owner: runAs }]),
+      ...layers.map(layer => ({
+        kind: 'artifact' as const,
+        ...layer,
+        file: options.artifactFile(layer.hash),
+      })),
+    ]);
+  const registryAuth = () => options.registryAuth(options.registry());
+  const network = createSwarmNetwork(context, {
+    network: options.network,
+    shared,
+    onRulesRestored: options.onRulesRestored,
+    async image() {
+      const { reference, mounts } = await hostImage();
+      return {
+        reference: await composeImage(reference, { layers: [] }),
+        mounts,
+        credentials: registryAuth(),
+      };
+    },
+  });
+  const services = createServices(context, {
+    attempts,
+    cluster,
+    plain,
+    hostImage,
+    nodesDirectory: paths.nodes,
+    composeImage,
+    registryAuth,
+    ensureVolumes: volumes.ensure,
+    protect: network.protect,
+    async fingerprint() {
+      const { Swarm } = (await call('info', () => docker.info())) as { Swarm: { NodeID: string } };
+      const marker = await readFile(join(paths.nodes, Swarm.NodeID), 'utf8').catch(() => '');
+      return marker.trim().split(' ')[1] ?? '';
+    },
+    lostAfterMs: options.lostAfterMs ?? LOST_AFTER_MS,
+  });
+  const nodes = watchNodes({ cluster, onCapacity: options.onCapacity ?? (() => {}) });
+  const { pathOf: _, ensure: __, ...contractVolumes } = volumes;
+  const { protect: ___, listProtection: ____, ...contractNetwork } = network;
+  return {
+    ...services,
+    ...contractVolumes,
+    ...images,
+    ...contractNetwork,
+    isRemote: true,
+    listNodes: nodes.listNodes,
+    capacity: nodes.capacity,
+    ping: async () => void (await call('ping', () => docker.version())),
+    findDataRoot: async () => shared,
+    close() {
+      nodes.stop();
+      client.close();
+    },
+  };
+}
