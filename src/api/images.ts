@@ -5,6 +5,7 @@ import type { Readable } from 'node:stream';
 import type { Hono } from 'hono';
 import { ExpectedError } from '../domain/refusal.ts';
 import { digestOf, sameDigest } from '../domain/secret.ts';
+import type { Log } from '../log.ts';
 import { NODE_USER, nodePasswordOf } from '../store/node-credentials.ts';
 import type { Services } from './endpoint.ts';
 import { addressOf } from './http/caller-address.ts';
@@ -66,11 +67,11 @@ export function mountImages(
       throw new RegistryError('UNAUTHORIZED', 'The credentials of a node are needed.', 401);
     }
     markAuthenticated(env.outgoing);
-    return respond(raw, images);
+    return respond(raw, images, log);
   });
 }
 
-async function respond(request: Request, images: PulledImages): Promise<Response> {
+async function respond(request: Request, images: PulledImages, log: Log): Promise<Response> {
   const { pathname } = new URL(request.url);
   if (pathname === '/v2/') return respondJson({}, 200);
   const [, kind, reference = ''] = CONTENT.exec(pathname) ?? [];
@@ -95,9 +96,21 @@ async function respond(request: Request, images: PulledImages): Promise<Response
   if (kind === 'blobs') {
     const found = await images.findBlob(digest);
     if (!found) throw new RegistryError('BLOB_UNKNOWN', 'There is no layer with this digest.', 404);
-    const { sizeBytes, open } = found;
+    const open = (range?: ByteRange) => {
+      const content = found.open(range);
+      // The node sees a response that breaks off, and requests the rest.
+      content.once('error', error => {
+        if (error.name !== 'AbortError') log.error('a layer could not be sent', { digest, cause: error });
+      });
+      return content;
+    };
     const type = 'application/octet-stream';
-    return respondContent(request, { etag: `"${digest}"`, sizeBytes, headers: headers(type), open });
+    return respondContent(request, {
+      etag: `"${digest}"`,
+      sizeBytes: found.sizeBytes,
+      headers: headers(type),
+      open,
+    });
   }
   throw new RegistryError('NAME_UNKNOWN', 'Images are under /v2/assay/.', 404);
 }

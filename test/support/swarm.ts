@@ -12,7 +12,7 @@ import {
 import type { Mount } from '../../src/domain/container/container-plan.ts';
 import { HOST_IMAGE } from '../../src/domain/names.ts';
 import { sharedPaths } from '../../src/domain/swarm.ts';
-import { readProgress } from '../../src/engine/docker/client.ts';
+import { type RegistryAuth, readProgress, type ServiceSpec } from '../../src/engine/docker/client.ts';
 import type { EngineContext } from '../../src/engine/docker/create-container.ts';
 import { createImages } from '../../src/engine/docker/image.ts';
 import { pollUntil } from '../drill/support/poll.ts';
@@ -22,6 +22,8 @@ export const SWARM_SKIP = process.getuid?.() !== 0 && 'the machines of a swarm n
 const WAIT_MS = 60_000;
 const RUN_AS = { uid: 1000, gid: 1000 };
 
+const NO_AUTH = {} as RegistryAuth;
+
 type LocalImage = { reference: string; mounts: Mount[] };
 
 export type TestService = {
@@ -29,6 +31,10 @@ export type TestService = {
   /** Where it runs; undefined leaves it to the manager. */
   machine?: SwarmMachine;
   user?: string;
+  /** Another one than that of the fixture, with the same binds. */
+  image?: string;
+  /** For pulling it. */
+  auth?: RegistryAuth;
 };
 
 export type RunningService = {
@@ -107,18 +113,18 @@ async function prepare(
   const tasksOf: TestSwarm['tasksOf'] = service =>
     call('list tasks', () => docker.listTasks({ filters: { service: [service] } })) as Promise<Task[]>;
 
-  async function begin(script: string, { network, machine, user = '1000:1000' }: TestService = {}) {
+  async function begin(script: string, { network, machine, user = '1000:1000', ...from }: TestService = {}) {
     const name = `test-${randomBytes(4).toString('hex')}`;
     const file = join(directory, 'output', name);
     await writeFile(file, '', { mode: 0o666 });
     await chmod(file, 0o666);
     const mounts = [...image.mounts, { source: file, target: '/srv/output', readOnly: false }];
     const created = await call('create a service', () =>
-      docker.createService({
+      docker.createService(from.auth ?? NO_AUTH, {
         Name: name,
         TaskTemplate: {
           ContainerSpec: {
-            Image: image.reference,
+            Image: from.image ?? image.reference,
             Command: ['/bin/sh', '-c', `exec >>/srv/output 2>&1\n${script}`],
             User: user,
             CapabilityDrop: ['ALL'],
@@ -137,7 +143,7 @@ async function prepare(
           Networks: network === undefined ? [] : [{ Target: network }],
         },
         Mode: { Replicated: { Replicas: 1 } },
-      } as never),
+      } as ServiceSpec),
     );
     const text = () => readFile(file, 'utf8');
     const running: RunningService = {

@@ -85,10 +85,10 @@ export function createImageStore(options: ImageStoreOptions): ImageStore {
   let generated: GeneratedLayers | undefined;
 
   /** The image, exported if it is not stored yet. */
-  async function readBase(imageId: string): Promise<SavedImage> {
-    const stored = await files.findRecord<SavedImage>('bases', imageId);
-    if (stored && files.touch(basePaths(imageId, stored))) return stored;
-    return once(`base ${imageId}`, async () => {
+  const readBase = (imageId: string): Promise<SavedImage> =>
+    once(`base ${imageId}`, async () => {
+      const stored = await files.findRecord<SavedImage>('bases', imageId);
+      if (stored && files.touch(basePaths(imageId, stored))) return stored;
       const saved = await readSavedImage(await options.exportImage(imageId), async content => {
         const layer = await files.keepBlob(content);
         if (!(await files.findRecord('indexes', layer.digest)))
@@ -99,7 +99,6 @@ export function createImageStore(options: ImageStoreOptions): ImageStore {
       await files.keepRecord('bases', imageId, saved);
       return saved;
     });
-  }
 
   const basePaths = (imageId: string, { layers }: SavedImage) => [
     files.recordPath('bases', imageId),
