@@ -21,7 +21,7 @@ import type { UnionPlan, VolumeDirectory } from '../engine/engine.ts';
 import { findArtifact, setArtifactVolume } from '../store/artifacts.ts';
 import { artifactPath } from '../store/data/paths.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
-import type { ArtifactOptions, ArtifactStorage, Holds } from './artifacts.ts';
+import type { ArtifactOptions, ArtifactStorage, Holds } from './artifact-storage.ts';
 import { CannotRun } from './job.ts';
 
 /** After this time, a volume is mounted or never will be. */

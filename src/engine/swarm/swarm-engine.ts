@@ -12,10 +12,11 @@ import { createImages, exportImage, findImageId } from '../docker/image.ts';
 import type { Engine } from '../engine.ts';
 import { createAsRoot } from './as-root.ts';
 import { createAttempts } from './attempts.ts';
+import { createSwarmContainers } from './container.ts';
 import { createImageStore } from './image-store.ts';
 import { createSwarmNetwork } from './network.ts';
 import { watchNodes } from './nodes.ts';
-import { createServices } from './services.ts';
+
 import { createCluster } from './tasks.ts';
 import { createSharedVolumes } from './volumes.ts';
 
@@ -64,7 +65,7 @@ export function createSwarmEngine(options: SwarmEngineOptions): Engine {
     hostImage,
     asRoot,
     isUsed: async name =>
-      (await services.listStorage({ layers: false })).some(one =>
+      (await containers.listStorage({ layers: false })).some(one =>
         one.volumes.some(volume => volume.name === name),
       ),
   });
@@ -97,7 +98,7 @@ export function createSwarmEngine(options: SwarmEngineOptions): Engine {
       };
     },
   });
-  const services = createServices(context, {
+  const containers = createSwarmContainers(context, {
     attempts,
     cluster,
     plain,
@@ -118,7 +119,7 @@ export function createSwarmEngine(options: SwarmEngineOptions): Engine {
   const { pathOf: _, ensure: __, ...contractVolumes } = volumes;
   const { protect: ___, listProtection: ____, ...contractNetwork } = network;
   return {
-    ...services,
+    ...containers,
     ...contractVolumes,
     ...images,
     ...contractNetwork,

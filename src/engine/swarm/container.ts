@@ -41,7 +41,7 @@ const PLACEMENT_MS = 30_000;
 /** How long a removal waits for the nodes. A node that is down does not respond. */
 const REMOVAL_MS = 15_000;
 
-export type ServiceOptions = {
+type ContainerOptions = {
   attempts: Attempts;
   cluster: Cluster;
   /** On the manager. */
@@ -62,7 +62,7 @@ export type ServiceOptions = {
   lostAfterMs: number;
 };
 
-export type Services = Pick<
+export type SwarmContainers = Pick<
   Containers,
   | 'startContainer'
   | 'inspectContainer'
@@ -76,7 +76,7 @@ export type Services = Pick<
 
 type Service = { ID: string; CreatedAt: string; Spec: { Name: string; Labels: Record<string, string> } };
 
-export function createServices(context: EngineContext, options: ServiceOptions): Services {
+export function createSwarmContainers(context: EngineContext, options: ContainerOptions): SwarmContainers {
   const { docker, call, instance } = context;
   const { attempts, cluster, plain } = options;
   /** When a node was first seen down. */
