@@ -96,7 +96,7 @@ export async function startSwarmMachines(options: SwarmMachinesOptions): Promise
     managerSocket: socketIn(join(directory, nameOf(0))),
     hostAddress: `${network.prefix}.${HOST}`,
     outsideAddress: `${network.prefix}.${OUTSIDE_HOST}`,
-    outside: network.namespaces.enterNetwork,
+    outside: network.namespaces.enter,
     async add() {
       const machine = await joinSwarm(await start(machines.length), machines[0] as SwarmMachine);
       machines.push(machine);

@@ -52,7 +52,7 @@ export type NodeProtection = {
   error: string | undefined;
 };
 
-export type SwarmNetworks = Network & {
+export type SwarmNetworks = Omit<Network, 'removeNetworks'> & {
   /** Resolves when the nodes have been told to protect the network, and those that are new had time to do so. */
   protect(network: string): ReturnType<Network['protectNetwork']>;
   /** What the guards report, by the ID of the node. */
@@ -177,7 +177,10 @@ export function createSwarmNetwork(context: EngineContext, options: SwarmNetwork
     const retry = async (isDone: () => Promise<boolean>) => {
       while (!(await isDone()) && performance.now() < deadlineAt) await wait();
     };
-    await retry(async () => (await listNodeTasks(context)).length === 0);
+    await retry(async () => {
+      const reachable = new Set((await listNodes()).filter(isReachable).map(({ ID }) => ID));
+      return !(await listNodeTasks(context)).some(({ NodeID }) => reachable.has(NodeID ?? ''));
+    });
     for (const name of names) {
       let refusal: unknown;
       await retry(async () => {
