@@ -143,6 +143,7 @@ export async function startApp(
         minFreeDiskBytes: settings.minFreeDiskBytes,
         dockerUnavailable: workers.dockerUnavailable(),
         image: defaultImage(db, settings),
+        nodes: workers.nodes(),
       }),
     };
     const router = createRouter(services, endpoints);

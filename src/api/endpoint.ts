@@ -9,6 +9,7 @@ import type { ArtifactEntry } from '../domain/artifact-entry.ts';
 import type { Errors } from '../domain/refusal.ts';
 import type { BuildDiff } from '../domain/result/build-diff.ts';
 import type { Cidr } from '../domain/webhook/address.ts';
+import type { EngineNode } from '../engine/engine.ts';
 import type { Live } from '../live.ts';
 import type { Log } from '../log.ts';
 import type { Build } from '../store/builds.ts';
@@ -104,6 +105,8 @@ type Vitals = {
   /** Why Docker is unavailable; undefined if it is available. */
   dockerUnavailable: string | undefined;
   image: string;
+  /** The machines that run containers; undefined if there is only this one. */
+  nodes: readonly EngineNode[] | undefined;
 };
 
 /** The caller and the rows that the path names. Empty if the endpoint needs no credentials. */

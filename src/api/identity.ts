@@ -58,12 +58,46 @@ export const operations = {
   }),
 };
 
+/** A label in the text format of Prometheus. */
+const quoted = (value: string) =>
+  `"${value.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n')}"`;
+
+/** A machine that joined again is listed twice under its name, once as down. Their slots are added up. */
+function nodeGauges(nodes: NonNullable<ReturnType<Services['vitals']>['nodes']>): Record<string, Gauge> {
+  const sum = (
+    labels: (node: (typeof nodes)[number]) => string,
+    count: (node: (typeof nodes)[number]) => number,
+  ) => {
+    const sums = new Map<string, number>();
+    for (const node of nodes) sums.set(labels(node), (sums.get(labels(node)) ?? 0) + count(node));
+    return [...sums];
+  };
+  const name = (node: { name: string }) => `node=${quoted(node.name)}`;
+  // The state of a silent node ends with a message.
+  const state = ({ state, availability }: (typeof nodes)[number]) =>
+    `state=${quoted(state.split(':')[0] as string)},availability=${quoted(availability)}`;
+  return {
+    assay_nodes: {
+      help: 'Machines that run containers, by state and availability.',
+      values: sum(state, () => 1),
+    },
+    assay_node_slots: {
+      help: 'Containers that a node may run at the same time; 0 if it gets no new ones.',
+      values: sum(name, node => (node.unusable === undefined ? node.slots : 0)),
+    },
+    assay_node_slots_used: {
+      help: 'Containers that run on a node.',
+      values: sum(name, node => node.running.length),
+    },
+  };
+}
+
 type Gauge = { help: string; values: [labels: string, value: number][] };
 
 const gauge = (help: string, value: number): Gauge => ({ help, values: [['', value]] });
 
 function gauges({ db, live, vitals }: Services): Record<string, Gauge> {
-  const { slots, slotsUsed, compileSlots, compilesRunning, freeDiskBytes } = vitals();
+  const { slots, slotsUsed, compileSlots, compilesRunning, freeDiskBytes, nodes } = vitals();
   const { queue, pendingDeliveries, triggers, lateLooks, databaseBytes } = countByState(db);
   return {
     assay_queue: { help: 'Unfinished work, by kind and state.', values: queue },
@@ -77,6 +111,7 @@ function gauges({ db, live, vitals }: Services): Record<string, Gauge> {
     assay_disk_free_bytes: gauge('Free space of the disk that holds the data directory.', freeDiskBytes),
     assay_database_bytes: gauge('Size of the database.', databaseBytes),
     assay_watchers: gauge('Open live streams and watchers.', live.watchers()),
+    ...(nodes && nodeGauges(nodes)),
     process_resident_memory_bytes: gauge('Resident memory.', process.memoryUsage().rss),
   };
 }

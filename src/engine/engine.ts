@@ -269,6 +269,8 @@ export type Capacity = { slots: number; reason: string | undefined };
 export type Nodes = {
   /** Empty if there is only the engine's own host. */
   listNodes(): Promise<EngineNode[]>;
+  /** The same as of the last check; undefined if there is only the engine's own host. */
+  nodes(): readonly EngineNode[] | undefined;
   /** Of the last check; undefined if the engine leaves it to the caller. */
   capacity(): Capacity | undefined;
   /** The name of the node that a container runs on or ran on last. Undefined if it is the engine's own host, or unknown. */

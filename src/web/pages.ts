@@ -6,6 +6,7 @@ import type { Bindings } from '../api/router.ts';
 import { accountPages } from './account/account.ts';
 import { adminPages } from './account/admin.ts';
 import { adminCachePages } from './account/admin-caches.ts';
+import { adminNodePages } from './account/admin-nodes.ts';
 import { applicationPages } from './account/applications.ts';
 import { authorizePages } from './account/authorize.ts';
 import { setUpPages } from './account/setup.ts';
@@ -82,6 +83,7 @@ export const routes: readonly Route[] = [
   ...authorizePages,
   ...adminPages,
   ...adminCachePages,
+  ...adminNodePages,
   ...commandLinePages,
   ...manualPages,
   open(

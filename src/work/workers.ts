@@ -4,6 +4,7 @@
 import type { Settings } from '../config.ts';
 import { resourceName } from '../domain/container/container-plan.ts';
 import type { FiringOutcome } from '../domain/trigger/trigger.ts';
+import type { EngineNode } from '../engine/engine.ts';
 import { closeKept } from '../engine/git/kept-connection.ts';
 import { clearSshLeftovers } from '../engine/git/ssh.ts';
 import { proxyOf } from '../engine/webhook.ts';
@@ -63,6 +64,8 @@ type Workers = {
   freeDiskBytes(): number;
   /** The limit of all caches together (CACHE_TOTAL); 0 is no limit. */
   cacheTotalBytes(): number;
+  /** The machines that run containers, as of the last check; undefined if there is only this one. */
+  nodes(): readonly EngineNode[] | undefined;
   stop(): Promise<void>;
 };
 
@@ -249,6 +252,7 @@ export async function startWorkers(options: {
     slotsUsed: slots.used,
     compileSlots: slots.compileSlots,
     compilesRunning: slots.compilesRunning,
+    nodes: () => host.engine.nodes(),
     dockerUnavailable: host.unavailable,
     hasFreeSpace: disk.hasFreeSpace,
     freeDiskBytes: disk.freeBytes,

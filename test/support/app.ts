@@ -12,6 +12,7 @@ import { newSecret } from '../../src/domain/secret.ts';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import { defaultOptions } from '../../src/domain/trigger/trigger.ts';
 import { newSigningSecret } from '../../src/domain/webhook/signature.ts';
+import type { EngineNode } from '../../src/engine/engine.ts';
 import { createLog } from '../../src/log.ts';
 import { type Account, createAccount, updateAccount } from '../../src/store/accounts.ts';
 import { createApplication, createToken } from '../../src/store/applications.ts';
@@ -66,6 +67,8 @@ export type TestApp = Fixture & {
   logged: string[];
   /** Sets whether there is enough free disk space for new work. */
   hasFreeSpace: boolean;
+  /** The nodes of a swarm that the server reports; undefined for a single host. */
+  nodes: EngineNode[] | undefined;
   /** The number of row changes so far. A refused request must not change it. */
   changes(): number;
   close(): Promise<void>;
@@ -114,6 +117,7 @@ export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestAp
   );
   const logged: string[] = [];
   const disk = { hasFreeSpace: true };
+  const swarm: { nodes: EngineNode[] | undefined } = { nodes: undefined };
   const app = await startApp(
     { ...settings, ...overrides },
     createLog(line => logged.push(line), {}),
@@ -132,6 +136,7 @@ export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestAp
       hasFreeSpace: () => disk.hasFreeSpace,
       freeDiskBytes: () => 0,
       cacheTotalBytes: () => 0,
+      nodes: () => swarm.nodes,
       stop: async () => {},
     }),
   );
@@ -147,6 +152,12 @@ export async function bootApp(overrides: Partial<Settings> = {}): Promise<TestAp
     },
     set hasFreeSpace(value) {
       disk.hasFreeSpace = value;
+    },
+    get nodes() {
+      return swarm.nodes;
+    },
+    set nodes(value) {
+      swarm.nodes = value;
     },
     changes: () => {
       // Deleted records are purged in batches, which is not a change by the code under test.

@@ -11,6 +11,7 @@ import { createWallLink } from '../../src/store/wall-links.ts';
 import { routes } from '../../src/web/pages.ts';
 import type { Person } from '../support/browser.ts';
 import { storeArtifact } from '../support/dependency-artifact.ts';
+import { exampleNodes } from './account/nodes-fixture.ts';
 import { openProjectFixture, type ProjectFixture } from './project/fixture.ts';
 
 /** Routes that return files, streams or redirects. */
@@ -103,6 +104,7 @@ async function fill(fixture: ProjectFixture) {
     '',
   );
   fixture.end(fixture.makeCommit(project, 'Add a window', [unit], [lint]), 'fail');
+  fixture.nodes = exampleNodes(db, planted);
   await fixture.writeLog(planted.build_id, 'compiling\n\u001b[32mall is well\u001b[0m\n');
   await fixture.writeCompileLog(planted.used_dependency_id, 'checking for gcc\n');
   await storeArtifact(fixture, planted.used_dependency_id, [

@@ -39,6 +39,7 @@ export function createDockerEngine(options: DockerEngineOptions): Engine {
     ...network,
     isRemote: false,
     listNodes: async () => [],
+    nodes: () => undefined,
     capacity: () => undefined,
     findNode: async () => undefined,
     ping: async () => void (await call('ping', () => docker.version())),

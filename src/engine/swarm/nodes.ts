@@ -1,4 +1,5 @@
 // The nodes of the swarm: which of them run containers, what runs where, and how many slots there are.
+import { isDeepStrictEqual } from 'node:util';
 import { NODE_LABEL, SLOT_RESOURCE } from '../../domain/swarm.ts';
 import type { Capacity, EngineNode, Nodes } from '../engine.ts';
 import { type Cluster, hasEnded, type Node, ownerOfTask, type Task } from './tasks.ts';
@@ -17,23 +18,24 @@ export async function listNodes(cluster: Cluster): Promise<EngineNode[]> {
 
 export function watchNodes(options: {
   cluster: Cluster;
-  /** Called when the number of slots has changed. */
+  /** Called when a node has changed, except for what runs there. */
   onCapacity(): void;
-}): Pick<Nodes, 'listNodes' | 'capacity'> & { stop(): void } {
+}): Pick<Nodes, 'listNodes' | 'nodes' | 'capacity'> & { stop(): void } {
   const { cluster } = options;
   let current: Capacity = { slots: 0, reason: 'The nodes of the swarm are not known yet.' };
+  let last: EngineNode[] = [];
   let isChecking = false;
   const check = async () => {
     if (isChecking) return;
     isChecking = true;
     try {
-      const slots = (await listNodes(cluster))
+      const before = last;
+      last = await listNodes(cluster);
+      const slots = last
         .filter(({ unusable }) => unusable === undefined)
         .reduce((sum, node) => sum + node.slots, 0);
-      const next = slots === 0 ? NO_NODE : { slots, reason: undefined };
-      const hasChanged = next.slots !== current.slots;
-      current = next;
-      if (hasChanged) options.onCapacity();
+      current = slots === 0 ? NO_NODE : { slots, reason: undefined };
+      if (!isDeepStrictEqual(last.map(withoutJobs), before.map(withoutJobs))) options.onCapacity();
     } catch {
       // The engine is unavailable, which others report.
     } finally {
@@ -42,8 +44,15 @@ export function watchNodes(options: {
   };
   const timer = setInterval(check, CHECK_MS).unref();
   check();
-  return { listNodes: () => listNodes(cluster), capacity: () => current, stop: () => clearInterval(timer) };
+  return {
+    listNodes: () => listNodes(cluster),
+    nodes: () => last,
+    capacity: () => current,
+    stop: () => clearInterval(timer),
+  };
 }
+
+const withoutJobs = ({ running: _, ...node }: EngineNode) => node;
 
 function describe({ ID, Spec, Description, Status }: Node, tasks: readonly Task[]): EngineNode {
   const { Hostname, Engine, Resources } = Description;

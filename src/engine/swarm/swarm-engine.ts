@@ -125,6 +125,7 @@ export function createSwarmEngine(options: SwarmEngineOptions): Engine {
     ...contractNetwork,
     isRemote: true,
     listNodes: nodes.listNodes,
+    nodes: nodes.nodes,
     capacity: nodes.capacity,
     ping: async () => void (await call('ping', () => docker.version())),
     findDataRoot: async () => shared,

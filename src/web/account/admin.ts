@@ -37,6 +37,7 @@ import { form, orShowAgain, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
 import { getByParam, type Html, type View, type Visit } from '../frame/visit.ts';
 import { forAdministrators, renderCacheSum } from './admin-caches.ts';
+import { renderSlots } from './admin-nodes.ts';
 import { textOf } from './sign-in.ts';
 
 const PATH = '/ui/admin';
@@ -74,8 +75,7 @@ function followQueue(visit: Visit): Response {
 
 function renderVitals(visit: Visit): Html {
   const { services } = visit;
-  const { slots, slotsUsed, compileSlots, freeDiskBytes, minFreeDiskBytes, dockerUnavailable, image } =
-    services.vitals();
+  const { freeDiskBytes, minFreeDiskBytes, dockerUnavailable, image } = services.vitals();
   const counts = countByState(services.db);
   const artifacts = sumArtifacts(services.db);
   const backupAt = findStoredValue(services.db, 'last_backup_at');
@@ -89,7 +89,7 @@ function renderVitals(visit: Visit): Html {
         : stateBadge('unavailable', dockerUnavailable),
     ],
     ['Default image', html`<code>${image}</code>`],
-    ['Slots', `${slotsUsed} of ${slots} in use, at most ${compileSlots} for compiles`],
+    ['Slots', renderSlots(visit)],
     [
       'Disk',
       low
@@ -133,12 +133,13 @@ function renderQueue(visit: Visit): Html {
   const { db } = services;
   const reasonOf = (waiting: { position: number; reason: string } | undefined) =>
     waiting ? `Number ${waiting.position} in the queue: ${waiting.reason}` : '';
+  const nodeOf = (node: string | null) => (node === null ? '' : html`<div class="second">on ${node}</div>`);
   const compiles = listUnfinishedCompiles(db, QUEUE_SHOWN).map(({ dependency, ownerEmail }) => [
     findVisibleDependency(db, caller.accountId, dependency.id)
       ? html`<a href="/ui/dependencies/${dependency.id}">Compile of ${dependency.name}</a>`
       : `Compile of ${dependency.name}`,
     html`<a href="${PATH}/accounts/${dependency.ownerId}">${ownerEmail}</a>`,
-    stateBadge(dependency.compileState),
+    html`${stateBadge(dependency.compileState)}${nodeOf(dependency.node)}`,
     reasonOf(services.waitingCompile(dependency)),
     relativeTime(
       (dependency.compileState === 'compiling' && dependency.startedAt) ||
@@ -148,7 +149,7 @@ function renderQueue(visit: Visit): Html {
   const builds = listUnfinishedBuilds(db, QUEUE_SHOWN).map(({ build, projectName }) => [
     linkInProject(visit, build.projectId, `/builds/${build.id}`, build.suiteName),
     linkInProject(visit, build.projectId, '', projectName),
-    stateBadge(build.buildState),
+    html`${stateBadge(build.buildState)}${nodeOf(build.node)}`,
     reasonOf(services.waiting(build)),
     relativeTime(build.startedAt ?? build.createdAt),
   ]);
