@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import { readdirSync, readlinkSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
+import { connect } from 'node:http2';
 import { request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -187,6 +188,22 @@ test('a layer has its length and digest, and parts of it can be requested', asyn
     assert.ok(rest.body.equals(whole.subarray(start)));
     const beyond = await call(blobPath(digest), { as: node, headers: { range: `bytes=${size}-` } });
     assert.equal(beyond.status, 416);
+  }
+});
+
+test('a layer is sent over HTTP/2 as well', async () => {
+  const session = connect(app.url, { ca: app.client.ca });
+  try {
+    for (const { digest } of layers) {
+      const stream = session.request({ ':path': blobPath(digest), authorization: node });
+      const [headers] = (await once(stream, 'response')) as [Record<string, string>];
+      assert.equal(headers['docker-content-digest'], digest);
+      const sha256 = createHash('sha256');
+      for await (const chunk of stream) sha256.update(chunk);
+      assert.equal(`sha256:${sha256.digest('hex')}`, digest);
+    }
+  } finally {
+    session.close();
   }
 });
 

@@ -92,14 +92,16 @@ async function* gather(chunks: AsyncIterable<Buffer>, range?: ByteRange): AsyncG
       gatheredBytes += wanted.length;
     }
     if (gatheredBytes >= CHUNK_BYTES) {
-      yield Buffer.concat(gathered);
+      yield joined(gathered);
       gathered = [];
       gatheredBytes = 0;
     }
     if (range && position > range.end) break;
   }
-  if (gatheredBytes > 0) yield Buffer.concat(gathered);
+  if (gatheredBytes > 0) yield joined(gathered);
 }
+
+const joined = (chunks: Buffer[]) => (chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks));
 
 /** Hides what the image has at these places, as a mount would. */
 export function openClearingLayer(places: readonly Place[]): Readable {
