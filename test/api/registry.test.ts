@@ -6,7 +6,7 @@ import { readdirSync, readlinkSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
 import { connect } from 'node:http2';
-import { request } from 'node:https';
+import { Agent, request } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -61,6 +61,9 @@ after(async () => {
   await rm(shared, { recursive: true, force: true });
 });
 
+const agent = new Agent({ keepAlive: true });
+after(() => agent.destroy());
+
 type Options = { method?: string; as?: string | undefined; headers?: Record<string, string> };
 
 /** Resolves with the headers. The body has to be read or destroyed. */
@@ -68,7 +71,7 @@ async function open(path: string, { method = 'GET', as, headers }: Options = {})
   const outgoing = request(app.url + path, {
     method,
     ca: app.client.ca,
-    agent: false,
+    agent,
     headers: { ...(as && { authorization: as }), ...headers },
   });
   outgoing.end();

@@ -1,13 +1,25 @@
 // Images that nodes pull: what is in their layers and in which order, that they are the same each time, and that nothing
 // half-done is used.
 import assert from 'node:assert/strict';
+import { fork } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { readdirSync, rmSync, statSync, truncateSync, utimesSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import {
+  existsSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { afterEach, beforeEach, describe, test } from 'node:test';
 import { MISSING_ARTIFACT } from '../../../src/domain/container/artifact-mounts.ts';
 import { EngineRefused, EngineUnavailable } from '../../../src/engine/engine.ts';
+import { pollUntil } from '../../drill/support/poll.ts';
 import { savedByNewDocker, savedByOldDocker, tarOf } from '../../support/saved-image.ts';
 import {
   blobOf,
@@ -503,6 +515,39 @@ describe('the sweep', () => {
     assert.equal(await reopened.findManifest(digestIn(unused)), undefined);
     assert.equal(fixture.exports, 1);
   });
+});
+
+test('a process that is killed leaves nothing half-done', { timeout: 60_000 }, async () => {
+  const layers = Array.from({ length: 4 }, (_, at) => [
+    { name: `file-${at}`, content: Buffer.alloc(8 << 20, at + 1) },
+  ]);
+  const saved = await fixture.addImage(...layers);
+  const file = join(fixture.directory, 'saved');
+  writeFileSync(file, saved.tar);
+  const blobs = join(fixture.directory, 'images', 'blobs');
+  const stored = () => (existsSync(blobs) ? readdirSync(blobs) : []);
+  // Killed when the first, the second and the third layer are there.
+  for (const count of [1, 2, 3]) {
+    const child = fork(join(import.meta.dirname, 'compose-until-killed.ts'), [
+      join(fixture.directory, 'images'),
+      file,
+      saved.id,
+    ]);
+    const ended = once(child, 'exit');
+    await pollUntil(30_000, stored, names => names.length >= count || child.exitCode !== null, 1);
+    child.kill('SIGKILL');
+    await ended;
+    for (const name of stored())
+      assert.equal(
+        createHash('sha256')
+          .update(readFileSync(join(blobs, name)))
+          .digest('hex'),
+        name,
+      );
+  }
+  const reference = await fixture.store.compose('base', []);
+  for (const { digest, size } of (await manifestOf(fixture.store, reference)).layers)
+    assert.equal((await blobOf(fixture.store, digest)).length, size);
 });
 
 test('nothing is found by a name that is not a digest', async () => {

@@ -11,11 +11,13 @@ import { createMetrics } from '../../../src/api/metrics.ts';
 import { createRouter, serve } from '../../../src/api/router.ts';
 import { registryOf } from '../../../src/domain/swarm.ts';
 import { ensureCertificate } from '../../../src/engine/certificate.ts';
-import { exportImage, findImageId } from '../../../src/engine/docker/image.ts';
+import { readProgress } from '../../../src/engine/docker/client.ts';
+import { createImages, exportImage, findImageId } from '../../../src/engine/docker/image.ts';
 import { createImageStore, type ImageStore } from '../../../src/engine/swarm/image-store.ts';
 import { createLog } from '../../../src/log.ts';
 import { registryAuthOf } from '../../../src/store/node-credentials.ts';
 import { openFixture } from '../../store/fixture.ts';
+import { tarOf } from '../../support/saved-image.ts';
 import { SWARM_SKIP, startSwarm, type TestSwarm } from '../../support/swarm.ts';
 import { createStoreFixture, manifestOf, type StoreFixture } from './fixture.ts';
 
@@ -173,6 +175,31 @@ describe('nodes that pull from Assay', { skip: SWARM_SKIP, timeout: 300_000 }, (
     );
     assert.match(output, /^other\nnew\n1000 755\n1000 755\n1000 755\nfile\n/);
     assert.equal(output.match(/Permission denied/g)?.length, 2, output);
+  });
+
+  test('an image of several layers keeps its links, and directories above a prefix their mode', async () => {
+    const { docker, call } = swarm.context;
+    const directories = ['dev', 'etc', 'proc', 'sbin', 'sys', 'srv', 'usr', 'var'];
+    const root = await tarOf([
+      ...directories.map(name => ({ name, type: 'directory' as const, mode: 0o755 })),
+      ...['bin', 'lib', 'lib64'].map(name => ({ name, type: 'symlink' as const, linkname: `usr/${name}` })),
+      { name: 'opt', type: 'symlink', linkname: 'var/opt' },
+      { name: 'var/opt', type: 'directory', mode: 0o711, uid: 7 },
+      { name: 'var/opt/x', type: 'directory', mode: 0o755 },
+      { name: 'var/opt/x/old', content: 'of the image' },
+      { name: 'var/opt/kept', content: 'kept' },
+    ]);
+    await call('import an image', async () =>
+      readProgress(await docker.importImage(root as never, { repo: 'layered', tag: '1' })),
+    );
+    const prepared = await createImages(swarm.context, { runAs: OWNER }).prepareImage('layered:1');
+    const image = await store.compose(prepared.reference, [await artifactOf('/opt/x', 'file', 'own')]);
+    assert.equal((await manifestOf(store, image)).layers.length, 4);
+    const output = await swarm.run(
+      'readlink /opt; ls -A /opt/x; cat /opt/x/file /var/opt/kept; stat -c " %u %a" /var/opt; stat -c "%u %a" /opt/x',
+      { image, auth: auth() },
+    );
+    assert.equal(output, 'var/opt\nfile\nownkept 7 711\n0 755\n');
   });
 
   test('a layer that is cut off is requested again from where it ended', async () => {
