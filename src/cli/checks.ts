@@ -9,18 +9,20 @@ import { HOST_IMAGE, taggedImage } from '../domain/names.ts';
 import { loadCertificate } from '../engine/certificate.ts';
 import { type DockerReport, inspectDocker } from '../engine/docker/report.ts';
 import { hostSettings } from '../engine/docker/skeleton.ts';
-import { OWN_BRIDGE } from '../engine/engine.ts';
+import { type NodeProbe, OWN_BRIDGE } from '../engine/engine.ts';
 import { freeBytes, isClockSynchronized, libraries, programVersion, requestHealth } from '../engine/host.ts';
 import { masterKeyPath, tlsDirectory } from '../store/data/paths.ts';
 import type { Inspection } from '../store/database/inspect.ts';
+import { type Check, type Finding, fail, isOlder, ok, warn } from './check.ts';
+import { checkSwarm } from './swarm-checks.ts';
 
-export type Check = { name: string; status: 'ok' | 'warn' | 'fail'; found: string; fix?: string };
-type Finding = Omit<Check, 'name'>;
-type CheckInput = { settings: Settings; environment: NodeJS.ProcessEnv; stored: Inspection | Error };
-
-const ok = (found: string): Finding => ({ status: 'ok', found });
-const warn = (found: string, fix: string): Finding => ({ status: 'warn', found, fix });
-const fail = (found: string, fix: string): Finding => ({ status: 'fail', found, fix });
+type CheckInput = {
+  settings: Settings;
+  environment: NodeJS.ProcessEnv;
+  stored: Inspection | Error;
+  /** Runs a job on each node of a swarm; undefined if there is none, or no data directory yet. */
+  probe: (() => Promise<NodeProbe[]>) | undefined;
+};
 
 const MIN_API = '1.41';
 const MIN_GLIBC = '2.34';
@@ -29,9 +31,6 @@ const CREDENTIAL = '/etc/credstore/assay.master.key';
 const DAY_MS = 86_400_000;
 const CLOCK_SLACK_MS = 60_000;
 const CERTIFICATE_WARN_DAYS = 21;
-
-const isOlder = (version: string, minimum: string) =>
-  version.localeCompare(minimum, 'en', { numeric: true }) < 0;
 
 export async function checkAll(subject: CheckInput): Promise<Check[]> {
   const { settings, environment, stored } = subject;
@@ -59,6 +58,17 @@ export async function checkAll(subject: CheckInput): Promise<Check[]> {
   ];
   const checks: Check[] = [];
   for (const [name, finding] of lines) checks.push({ name, ...(await finding) });
+  if (settings.shared !== undefined && !(engine instanceof Error))
+    checks.push(
+      ...(await checkSwarm({
+        settings,
+        shared: settings.shared,
+        environment,
+        instance: inspected?.instance ?? '',
+        image: inspected?.image ?? settings.image,
+        probe: subject.probe,
+      })),
+    );
   return checks;
 }
 

@@ -4,8 +4,13 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { type Command, JSON_LINE, UsageError } from '../command/command.ts';
 import { readSettings, type Settings } from '../config.ts';
 import { requestHealth } from '../engine/host.ts';
+import { openData } from '../store/data/data.ts';
 import { type Inspection, inspectData } from '../store/database/inspect.ts';
-import { type Check, checkAll } from './checks.ts';
+import { instanceOf } from '../store/database/stored-values.ts';
+import { registryAuthOf } from '../store/node-credentials.ts';
+import { openEngine } from '../work/open-engine.ts';
+import type { Check } from './check.ts';
+import { checkAll } from './checks.ts';
 import { DATA_LINE, settingFlags } from './command.ts';
 
 const POLL_MS = 200;
@@ -19,6 +24,7 @@ export const doctor: Command = {
   help: [
     'Checks Docker, git, ssh, libraries, the data directory and its key, disk, image, certificate, clock, and',
     'whether the server answers. Changes nothing, and works without a data directory and without Docker.',
+    'With ENGINE=swarm also the swarm, the shared directory and each node, on which it runs one short job.',
     '',
     JSON_LINE,
     '  --await SECONDS       only waits, at most that long, until the server answers',
@@ -29,7 +35,9 @@ export const doctor: Command = {
     const { settings, warnings } = readSettings(flags, environment);
     const seconds = flags.get('--await');
     if (seconds !== undefined) return awaitServer(settings, seconds);
-    const checks = await checkAll({ settings, environment, stored: tryInspect(settings.data) });
+    const stored = tryInspect(settings.data);
+    const probe = findProbe(settings, environment, stored);
+    const checks = await checkAll({ settings, environment, stored, probe });
     for (const warning of warnings)
       checks.push({
         name: 'settings',
@@ -44,6 +52,25 @@ export const doctor: Command = {
     return healthy ? 0 : 1;
   },
 };
+
+/** Runs a job on each node of a swarm. It needs the data directory, which has the credentials of the nodes. */
+function findProbe(settings: Settings, environment: NodeJS.ProcessEnv, stored: Inspection | Error) {
+  if (settings.engine !== 'swarm' || stored instanceof Error || stored.database !== 'sound') return undefined;
+  return async () => {
+    const db = openData(settings.data, environment);
+    const engine = openEngine(settings, {
+      instance: instanceOf(db),
+      environment,
+      registryAuth: registry => registryAuthOf(db, registry),
+    });
+    try {
+      return await engine.probeNodes();
+    } finally {
+      engine.close();
+      db.close();
+    }
+  };
+}
 
 function tryInspect(data: string): Inspection | Error {
   try {

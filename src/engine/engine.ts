@@ -263,6 +263,9 @@ export type EngineNode = {
   unusable: string | undefined;
 };
 
+/** What a job finds on a node: one entry for each thing that it checks. */
+export type NodeProbe = { node: string; checks: { name: string; ok: boolean; detail: string }[] };
+
 /** Of all nodes together. `reason` says why there are no slots. */
 export type Capacity = { slots: number; reason: string | undefined };
 
@@ -271,6 +274,8 @@ export type Nodes = {
   listNodes(): Promise<EngineNode[]>;
   /** The same as of the last check; undefined if there is only the engine's own host. */
   nodes(): readonly EngineNode[] | undefined;
+  /** Runs a job on each node that takes work. Empty if there is only the engine's own host. */
+  probeNodes(): Promise<NodeProbe[]>;
   /** Of the last check; undefined if the engine leaves it to the caller. */
   capacity(): Capacity | undefined;
   /** The name of the node that a container runs on or ran on last. Undefined if it is the engine's own host, or unknown. */

@@ -41,6 +41,13 @@ export async function freeBytes(path: string): Promise<number> {
   return bavail * bsize;
 }
 
+const NFS_MAGIC = 0x6969;
+
+export async function fileSystemOf(path: string): Promise<{ isNfs: boolean; freeBytes: number }> {
+  const { type, bavail, bsize } = await statfs(path);
+  return { isNfs: type === NFS_MAGIC, freeBytes: bavail * bsize };
+}
+
 /** Undefined if this host has no timedatectl. */
 export async function isClockSynchronized(): Promise<boolean | undefined> {
   try {

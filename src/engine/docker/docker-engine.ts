@@ -40,6 +40,7 @@ export function createDockerEngine(options: DockerEngineOptions): Engine {
     isRemote: false,
     listNodes: async () => [],
     nodes: () => undefined,
+    probeNodes: async () => [],
     capacity: () => undefined,
     findNode: async () => undefined,
     ping: async () => void (await call('ping', () => docker.version())),

@@ -126,6 +126,7 @@ export function createSwarmEngine(options: SwarmEngineOptions): Engine {
     isRemote: true,
     listNodes: nodes.listNodes,
     nodes: nodes.nodes,
+    probeNodes: async () => [],
     capacity: nodes.capacity,
     ping: async () => void (await call('ping', () => docker.version())),
     findDataRoot: async () => shared,

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { extract, pack } from 'tar-stream';
-import type { Check } from '../../../src/cli/checks.ts';
+import type { Check } from '../../../src/cli/check.ts';
 import { captureTar, openArtifact } from '../../../src/engine/archive/artifact-tar.ts';
 import { createDockerEngine } from '../../../src/engine/docker/docker-engine.ts';
 import { type Engine, VOLUME_DIRECTORY } from '../../../src/engine/engine.ts';
