@@ -19,6 +19,8 @@ export const errorFile = (nodeId: string) => `${nodeId}.error`;
 export const removedFile = (nodeId: string) => `${nodeId}.removed`;
 
 const INTERVAL_SECONDS = 2;
+/** What changes seldom is looked up each time so many rounds have passed. */
+const SLOW_ROUNDS = 15;
 
 // $1 and $2 are the user and group that own the directory. Files are written as that user: NFS lets root of another machine
 // write only what everybody may write. Rules that are the same as in an earlier check that found them intact are not
@@ -45,11 +47,14 @@ own_addresses() {
     esac
   done
 }
-listed_addresses() {
-  cat ${ADDRESSES_FILE} *.addresses 2>/dev/null | grep -x '[0-9][0-9.]*' | sort -u
+# The addresses that all nodes list.
+read_addresses() {
+  found=$(cat ${ADDRESSES_FILE} && cat *.addresses 2>/dev/null)
+  [ "$found" = "$listed" ] && return
+  listed=$found rejected=$(echo $(printf '%s\n' "$found" | grep -x '[0-9][0-9.]*' | sort -u))
 }
-# Names and sizes of programs and libraries, so that nodes with other versions are found. It takes a moment: it is done again
-# when one of the directories has changed.
+# Names and sizes of programs and libraries, so that nodes with other versions are found. It is done again only when one of
+# the directories has changed.
 identify() {
   set -- /usr/bin /usr/sbin /usr/lib /usr/lib/*-linux-gnu* /usr/local/bin
   changed=$(stat -c %Y "$@" 2>/dev/null)
@@ -90,9 +95,17 @@ remove() {
   intact=
 }
 renew() {
-  addresses=$(own_addresses)
-  [ "$addresses" = "$(cat "$ASSAY_NODE.addresses" 2>/dev/null)" ] || write "$ASSAY_NODE.addresses" "$addresses"
-  rejected=$(echo $(listed_addresses))
+  if [ $((round % ${SLOW_ROUNDS})) = 0 ]; then
+    identify
+    addresses=$(own_addresses)
+    [ "$addresses" = "$(cat "$ASSAY_NODE.addresses" 2>/dev/null)" ] || write "$ASSAY_NODE.addresses" "$addresses"
+  fi
+  round=$((round + 1))
+  if [ ! -r ${ADDRESSES_FILE} ]; then
+    write "$ASSAY_NODE.error" 'the list of addresses in the shared directory cannot be read'
+    return
+  fi
+  read_addresses
   before=$(list)
   if [ -z "$before" ] || [ "$rejected $before" != "$intact" ]; then
     result=$(check)
@@ -106,9 +119,9 @@ renew() {
     [ -z "$result" ] && [ "$(list)" = "$before" ] && intact="$rejected $before"
   fi
   [ -e "$ASSAY_NODE.error" ] && as_owner rm -f "$ASSAY_NODE.error"
-  identify
   write "$ASSAY_NODE" "$(date +%s) $usr"
 }
+round=0
 while :; do
   if [ -e ${REMOVING_FILE} ]; then
     remove

@@ -80,10 +80,17 @@ export async function listNodeServices(
   return found.filter(({ Spec }) => isNodeService(Spec.Labels));
 }
 
-export async function listNodeTasks({ docker, call, instance }: EngineContext): Promise<Task[]> {
+/** The latest first. */
+export async function listNodeTasks(
+  { docker, call, instance }: EngineContext,
+  kind?: string,
+): Promise<Task[]> {
   const filters = { label: [`assay.instance=${instance}`] };
   const found = (await call('list tasks', () => docker.listTasks({ filters }))) as Task[];
-  return found.filter(({ Spec }) => isNodeService(Spec.ContainerSpec?.Labels));
+  return found
+    .filter(({ Spec }) => isNodeService(Spec.ContainerSpec?.Labels))
+    .filter(({ Spec }) => kind === undefined || ownershipOf(Spec.ContainerSpec?.Labels)?.kind === kind)
+    .sort((one, other) => other.CreatedAt.localeCompare(one.CreatedAt));
 }
 
 function isNodeService(labels: Record<string, string> | null | undefined): boolean {

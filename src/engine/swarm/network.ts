@@ -1,5 +1,5 @@
 // The networks of containers on the nodes of a swarm, and what protects them: see guard.ts.
-import { chown, mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, chown, mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -13,7 +13,7 @@ import {
 } from '../../domain/swarm.ts';
 import { isRefused, unlessRefused } from '../docker/client.ts';
 import type { EngineContext } from '../docker/create-container.ts';
-import { EngineRefused, EngineUnavailable, type Network, OWN_BRIDGE } from '../engine.ts';
+import { EngineRefused, EngineUnavailable, GUARD_KIND, type Network, OWN_BRIDGE } from '../engine.ts';
 import {
   ensureServices,
   findOtherInstance,
@@ -120,7 +120,9 @@ export function createSwarmNetwork(context: EngineContext, options: SwarmNetwork
     const file = inDirectory(ADDRESSES_FILE);
     const current = await readFile(file, 'utf8').catch(() => undefined);
     if (content !== current) {
-      await writeFile(`${file}.new`, content, { mode: 0o644 });
+      await writeFile(`${file}.new`, content);
+      // Root of a node may read only what everybody may read.
+      await chmod(`${file}.new`, 0o644);
       await rename(`${file}.new`, file);
     }
     const known = new Set(nodes.map(({ ID }) => ID));
@@ -145,16 +147,16 @@ export function createSwarmNetwork(context: EngineContext, options: SwarmNetwork
   }
 
   async function listProtection(): Promise<Map<string, NodeProtection>> {
-    const nodes = await listNodes();
-    return new Map(
-      await Promise.all(
-        nodes.map(async ({ ID }) => {
-          const marker = await stat(inDirectory(markerFile(ID))).catch(() => undefined);
-          const error = await readFile(inDirectory(errorFile(ID)), 'utf8').catch(() => undefined);
-          return [ID, { checkedAt: marker?.mtime, error: error?.trim().slice(0, 400) }] as const;
-        }),
-      ),
-    );
+    const [nodes, tasks] = await Promise.all([listNodes(), listNodeTasks(context, GUARD_KIND)]);
+    const describe = async ({ ID }: SwarmNode): Promise<[string, NodeProtection]> => {
+      const marker = await stat(inDirectory(markerFile(ID))).catch(() => undefined);
+      const reported = await readFile(inDirectory(errorFile(ID)), 'utf8').catch(() => undefined);
+      const [task] = tasks.filter(({ NodeID }) => NodeID === ID);
+      // A node that cannot run the guard, for example because the image has mounts that the node lacks.
+      const error = reported?.trim().slice(0, 400) ?? (task?.Status.Err || undefined);
+      return [ID, { checkedAt: marker?.mtime, error }];
+    };
+    return new Map(await Promise.all(nodes.map(describe)));
   }
 
   const listNetworks = async () => {
@@ -284,8 +286,10 @@ async function findNetwork({ docker, call }: EngineContext, name: string) {
 
 /** The guard writes to it as its owner. NFS treats root as nobody, so a server that runs as root gives it to nobody. */
 async function prepareDirectory(directory: string): Promise<FileOwner> {
-  await mkdir(directory, { recursive: true, mode: 0o755 });
-  const { uid, gid } = await stat(directory);
+  await mkdir(directory, { recursive: true });
+  const { uid, gid, mode } = await stat(directory);
+  // Guards list it, and containers of jobs read it.
+  if ((mode & 0o777) !== 0o755) await chmod(directory, 0o755);
   if (uid !== 0 || process.getuid?.() !== 0) return { uid, gid };
   await chown(directory, NOBODY, NOBODY);
   return { uid: NOBODY, gid: NOBODY };

@@ -142,6 +142,10 @@ describe('The networks of a swarm', { skip: SWARM_SKIP }, () => {
       assert.ok(Math.abs(Number(seconds) - Date.now() / 1_000) < 15, String(seconds));
     assert.match(markers[0]?.[1] as string, /^[0-9a-f]{64}$/);
     assert.equal(new Set(markers.map(([, usr]) => usr)).size, 1);
+    // Not as root, which may not write to a file system of another machine.
+    const { uid } = statSync(nodes);
+    assert.notEqual(uid, 0);
+    assert.equal(statSync(markerOf(worker)).uid, uid);
     const reports = await open().listProtection();
     assert.deepEqual([...reports.keys()].toSorted(), swarm.machines.map(({ nodeId }) => nodeId).toSorted());
     for (const { checkedAt, error } of reports.values()) {
@@ -171,12 +175,15 @@ describe('The networks of a swarm', { skip: SWARM_SKIP }, () => {
     await listen(added.inside);
     await network.protectNetwork();
     assert.ok(existsSync(markerOf(added)));
-    assert.deepEqual(rulesOf(added).length, rulesOf(worker).length);
-    await pollUntil(
+    // Within one round of the guard.
+    const rules = rulesOf(added).toSorted();
+    const found = await pollUntil(
       WAIT_MS,
-      () => rulesOf(worker),
-      rules => rules.some(rule => rule.includes(`-d ${added.address}/32 -i ${OPEN_NETWORK.name} `)),
+      () => rulesOf(worker).toSorted(),
+      now => now.length === rules.length,
     );
+    assert.deepEqual(found, rules);
+    assert.ok(rules.some(rule => rule.includes(`-d ${added.address}/32 -i ${OPEN_NETWORK.name} `)));
     const text = await swarm.run(attempt('new node', added.address), {
       machine: worker,
       network: OPEN_NETWORK.name,
@@ -192,7 +199,7 @@ describe('The networks of a swarm', { skip: SWARM_SKIP }, () => {
     const found = await pollUntil(
       WAIT_MS,
       () => rulesOf(worker),
-      now => now.length === rules.length,
+      now => now.length >= rules.length,
       50,
     );
     assert.deepEqual(found.toSorted(), rules.toSorted());
@@ -233,7 +240,32 @@ describe('The networks of a swarm', { skip: SWARM_SKIP }, () => {
     await endGuard(other);
     await pollUntil(WAIT_MS, errorAt, at => at === 0);
     assert.equal(errorAt(), 0);
-    assert.notEqual(readFileSync(markerOf(other), 'utf8'), marker);
+    const renewed = await pollUntil(
+      WAIT_MS,
+      () => readFileSync(markerOf(other), 'utf8'),
+      now => now !== marker,
+    );
+    assert.notEqual(renewed, marker);
+  });
+
+  it('a node that cannot run the guard says why', async () => {
+    const { mounts, reference } = swarm.image;
+    const missing = { type: 'bind', source: '/nonexistent', target: '/mnt', readOnly: true } as const;
+    const image = async () => ({ reference, mounts: [...mounts, missing] });
+    const network = open({ image });
+    const failing = network.protectNetwork();
+    const found = await pollUntil(
+      WAIT_MS,
+      async () => (await network.listProtection()).get(other.nodeId)?.error ?? '',
+      error => error.includes('/nonexistent'),
+    );
+    assert.match(found, /\/nonexistent/);
+    network.close();
+    await failing.catch(() => {});
+    const markers = () => swarm.machines.map(machine => statSync(markerOf(machine)).mtimeMs);
+    const before = markers();
+    await open().protectNetwork();
+    await pollUntil(WAIT_MS, markers, now => now.every((at, index) => at > (before[index] as number)));
   });
 
   it('with the setting none, the other bridge is held', async () => {
