@@ -229,6 +229,8 @@ export type Images = {
   listImages(): Promise<StoredImage[]>;
   /** The names of the images that this instance created, without imported ones. */
   listCreatedImages(): Promise<string[]>;
+  /** Removes what is stored for nodes to pull and was not used for that long. It is stored again when it is needed. */
+  sweepImages(unusedMs: number): Promise<void>;
   /** False if a container uses it or it does not exist. */
   removeImage(name: string): Promise<boolean>;
 };

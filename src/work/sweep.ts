@@ -62,6 +62,8 @@ const STARTED_AT = Math.ceil(performance.timeOrigin);
 const SOURCES_EVERY_MS = 3600_000;
 /** Files and directories of mirrors that one sweep checks. */
 const SOURCES_PER_SWEEP = 4_000;
+/** Nodes keep the images that they have pulled. */
+const UNUSED_IMAGE_MS = 7 * 24 * 3600_000;
 const LONG_JOB_MS = 12 * 3600_000;
 /** Files are renamed before they are removed. A kill of the server leaves names with this suffix. */
 const TRASH_SUFFIX = '.gone';
@@ -109,6 +111,7 @@ async function sweepOnce(
     options.filters.repair();
     await attempt('expired artifacts', () => sweepExpiredArtifacts(db, dataDirectory, options.artifactsMs));
     await attempt('files of artifacts', () => sweepArtifactFiles(db, dataDirectory));
+    await attempt('images for nodes', () => host.engine.sweepImages(UNUSED_IMAGE_MS));
   }
   if (host.unavailable() !== undefined) return;
   await attempt('containers', async () => {

@@ -202,7 +202,17 @@ export function createImages(
     }));
   }
 
-  return { prepareImage, identifyImage, importImage, pullImage, listImages, listCreatedImages, removeImage };
+  return {
+    prepareImage,
+    identifyImage,
+    importImage,
+    pullImage,
+    listImages,
+    listCreatedImages,
+    // Nothing is stored besides the images of Docker.
+    sweepImages: async () => {},
+    removeImage,
+  };
 }
 
 /** The id of an image. Throws ImageMissing. */

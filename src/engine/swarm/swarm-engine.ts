@@ -122,6 +122,7 @@ export function createSwarmEngine(options: SwarmEngineOptions): Engine {
     ...containers,
     ...contractVolumes,
     ...images,
+    sweepImages: store.sweep,
     ...contractNetwork,
     isRemote: true,
     listNodes: nodes.listNodes,
