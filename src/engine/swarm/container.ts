@@ -26,7 +26,15 @@ import { isRefused, type RegistryAuth, type ServiceSpec, unlessRefused } from '.
 import { type EngineContext, withInternalContainer } from '../docker/create-container.ts';
 import { type Containers, EngineRefused, EngineUnavailable, type PreparedImage } from '../engine.ts';
 import type { Attempt, Attempts } from './attempts.ts';
-import { type Cluster, exitCodeOf, hasEnded, type Node, type Task, taskLabels } from './tasks.ts';
+import {
+  type Cluster,
+  exitCodeOf,
+  hasEnded,
+  type Node,
+  rejectionOf,
+  type Task,
+  taskLabels,
+} from './tasks.ts';
 
 /** Swarm accepts names of up to 63 characters. */
 const SUFFIX_LENGTH = 6;
@@ -231,10 +239,9 @@ export function createSwarmContainers(context: EngineContext, options: Container
       });
       if (!task && polls > 50) return;
       const state = task?.Status.State;
-      if (state === 'rejected') {
-        const reason = task?.Status.Err || task?.Status.Message || 'no reason given';
+      if (task && state === 'rejected') {
         await removeService(service);
-        throw new EngineRefused(`The node rejected the container: ${reason}`);
+        throw new EngineRefused(rejectionOf(task));
       }
       if (task && (state === 'running' || hasEnded(task))) return;
       if ((state === 'pending' || state === 'new') && performance.now() > giveUpAt) {
@@ -284,9 +291,7 @@ export function createSwarmContainers(context: EngineContext, options: Container
     const running = { running: true, exitCode: undefined, oomKilled: false, startedAt };
     if (!task) return running;
     const ended = { running: false, exitCode: exitCodeOf(task), oomKilled: false, startedAt };
-    const { State, Err, Message } = task.Status;
-    if (State === 'rejected')
-      return { ...ended, reason: `The node rejected the container: ${Err || Message}.` };
+    if (task.Status.State === 'rejected') return { ...ended, reason: rejectionOf(task) };
     if (hasEnded(task)) return ended;
     const lost = await findLostNode(task, service.Spec.Name);
     return lost === undefined ? running : { ...ended, reason: `The node ${lost} does not respond.` };

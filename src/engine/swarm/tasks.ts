@@ -71,6 +71,14 @@ function cached<T>(load: () => Promise<T>): () => Promise<T> {
   };
 }
 
+/** Why a node rejected a container. Docker reports an image that it could not pull as one that does not exist. */
+export function rejectionOf({ Status: { Err, Message } }: Pick<Task, 'Status'>): string {
+  const reason = Err || Message || 'no reason given';
+  return /no such image/i.test(reason)
+    ? `The node could not pull the image from this server: check that it reaches the server and trusts its certificate (${reason}).`
+    : `The node rejected the container: ${reason}.`;
+}
+
 const TASK_LABEL = 'assay.task';
 
 /** Not those of `labelsOf`: the containers of services on the manager must not be taken for containers of the server. */

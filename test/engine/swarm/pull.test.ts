@@ -14,11 +14,13 @@ import { ensureCertificate } from '../../../src/engine/certificate.ts';
 import { readProgress } from '../../../src/engine/docker/client.ts';
 import { createImages, exportImage, findImageId } from '../../../src/engine/docker/image.ts';
 import { createImageStore, type ImageStore } from '../../../src/engine/swarm/image-store.ts';
+import { rejectionOf } from '../../../src/engine/swarm/tasks.ts';
 import { createLog } from '../../../src/log.ts';
 import { registryAuthOf } from '../../../src/store/node-credentials.ts';
+import { pollUntil } from '../../drill/support/poll.ts';
 import { openFixture } from '../../store/fixture.ts';
 import { tarOf } from '../../support/saved-image.ts';
-import { SWARM_SKIP, startSwarm, type TestSwarm } from '../../support/swarm.ts';
+import { SWARM_SKIP, startSwarm, type Task, type TestSwarm } from '../../support/swarm.ts';
 import { createStoreFixture, manifestOf, type StoreFixture } from './fixture.ts';
 
 const LARGE_BYTES = 100 << 20;
@@ -218,10 +220,14 @@ describe('nodes that pull from Assay', { skip: SWARM_SKIP, timeout: 300_000 }, (
   test('with wrong credentials the task is rejected with a reason, and Assay logs it', async () => {
     const image = await compose(await artifactOf('/opt/refused', 'file', 'x'));
     const wrong = { ...auth(), password: 'wrong' };
-    await assert.rejects(
-      swarm.run('true', { image, auth: wrong }),
-      /rejected .*No such image: .*assay\/image@sha256/,
+    const service = await swarm.begin('true', { image, auth: wrong });
+    const isRejected = (tasks: Task[]) => tasks.some(({ Status }) => Status.State === 'rejected');
+    const [task] = await pollUntil(30_000, () => swarm.tasksOf(service.name), isRejected, 50);
+    assert.match(
+      rejectionOf(task as Task),
+      /^The node could not pull the image from this server: check .* \(No such image: .*assay\/image@sha256:\w+\)\.$/,
     );
+    await service.remove();
     assert.ok(logged.some(line => line.includes('wrong credentials')));
     assert.ok(logged.every(line => !line.includes(auth().password)));
   });
