@@ -73,6 +73,7 @@ export async function startMachine(options: MachineOptions): Promise<Machine> {
   const socket = socketIn(directory);
   const executionRoot = join(directory, 'run');
   const log = join(directory, 'log');
+  const address = options.address.replace(/\/.*/, '');
   const cable = `to-${name}`;
   const docker = openDocker({ dockerHost: `unix://${socket}`, environment: {} });
   const registries = new Map<string, string>();
@@ -100,7 +101,13 @@ export async function startMachine(options: MachineOptions): Promise<Machine> {
     );
     await run(network.namespaces.enterNetwork('ip', 'link', 'set', cable, 'master', network.bridge));
     await run(namespaces.enterNetwork('ip', 'address', 'add', options.address, 'dev', 'eth0'));
-    await run(namespaces.enterNetwork('ip', 'link', 'set', 'eth0', 'up'));
+    // Others remember it: it must be the same when the machine is on again.
+    const hardware = [
+      '02',
+      '00',
+      ...address.split('.').map(part => Number(part).toString(16).padStart(2, '0')),
+    ];
+    await run(namespaces.enterNetwork('ip', 'link', 'set', 'eth0', 'address', hardware.join(':'), 'up'));
     await plug();
     await writeFile(
       pathInside('/etc/docker/daemon.json'),
@@ -179,7 +186,7 @@ export async function startMachine(options: MachineOptions): Promise<Machine> {
   const machine: Machine = {
     name,
     socket,
-    address: options.address.replace(/\/.*/, ''),
+    address,
     docker,
     pid: () => (isRunning() ? engine?.pid : undefined),
     inside: (...command) => on().enter(...command),
@@ -188,7 +195,10 @@ export async function startMachine(options: MachineOptions): Promise<Machine> {
     async powerOff() {
       const child = engine?.child;
       engine = undefined;
-      await namespaces?.close();
+      if (!namespaces) return;
+      await namespaces.close();
+      // The kernel deletes it with the namespace, but not at once.
+      await run(network.namespaces.enterNetwork('ip', 'link', 'delete', cable)).catch(() => {});
       if (child) await endOf(child);
     },
     async restart() {

@@ -155,6 +155,14 @@ describe('The machines of a swarm', { skip: SWARM_SKIP }, () => {
     await service.remove();
   });
 
+  it('form the same swarm again after the manager was off', async () => {
+    const [manager] = swarm.machines as [SwarmMachine];
+    await manager.powerOff();
+    await manager.restart();
+    for (const machine of swarm.machines) await stateUntil(machine, 'ready');
+    assert.match(await swarm.run('echo works', { machine: worker }), /works/);
+  });
+
   it('trust the authority of a registry', async t => {
     const file = join(await mkdtemp(join(tmpdir(), 'assay-ca-')), 'ca.pem');
     t.after(() => rm(file));
