@@ -164,8 +164,9 @@ describe('The machines of a swarm', { skip: SWARM_SKIP }, () => {
   });
 
   it('trust the authority of a registry', async t => {
-    const file = join(await mkdtemp(join(tmpdir(), 'assay-ca-')), 'ca.pem');
-    t.after(() => rm(file));
+    const directory = await mkdtemp(join(tmpdir(), 'assay-ca-'));
+    t.after(() => rm(directory, { recursive: true }));
+    const file = join(directory, 'ca.pem');
     await writeFile(file, 'a certificate');
     await worker.trust({ host: '10.237.0.254:8443', caFile: file });
     const path = '/etc/docker/certs.d/10.237.0.254:8443/ca.crt';
