@@ -13,7 +13,7 @@ type EngineSettings = Pick<
 >;
 
 type EngineOptions = Pick<DockerEngineOptions, 'instance' | 'hostRoot' | 'environment' | 'onRulesRestored'> &
-  Pick<SwarmEngineOptions, 'onCapacity'> & {
+  Pick<SwarmEngineOptions, 'onCapacity' | 'lostAfterMs'> & {
     /** The address of the server, if it differs from the setting. */
     baseUrl?: (() => string) | undefined;
     /** With what nodes pull images. Only needed to start containers. */

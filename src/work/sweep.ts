@@ -117,8 +117,9 @@ async function sweepOnce(
   await attempt('containers', async () => {
     for (const container of await host.engine.listContainers()) {
       const { kind, id } = container.owner;
-      // Containers of other kinds are leftovers of a killed server.
+      // Containers of other kinds are leftovers of a killed server. A probe of `assay doctor` ends by itself.
       const isNeeded =
+        (kind === 'probe' && container.running) ||
         ((kind === 'build' || kind === 'dependency') && isJobRunning(db, kind, id)) ||
         (kind === 'build' && options.early.holds(id));
       if (!isNeeded) await attempt(container.name, () => host.engine.removeContainer(container.containerId));

@@ -91,6 +91,8 @@ export type RemotePlan = {
   kept: readonly KeptPath[];
   /** When it ends by itself, even if the machine is cut off. */
   deadlineAt: number;
+  /** The id of the machine that it must run on. Without it, any. */
+  node?: string;
 };
 
 export function labelsOf(owner: Ownership): Record<string, string> {

@@ -211,14 +211,21 @@ export function createSwarmContainers(context: EngineContext, options: Container
             MemoryBytes: plan.limits.memoryBytes,
             Pids: plan.limits.pids,
           },
-          Reservations: {
-            GenericResources: [{ DiscreteResourceSpec: { Kind: SLOT_RESOURCE, Value: 1 } }],
-          },
+          // A probe of a node must not wait for a slot.
+          Reservations:
+            remote.node === undefined
+              ? { GenericResources: [{ DiscreteResourceSpec: { Kind: SLOT_RESOURCE, Value: 1 } }] }
+              : {},
         },
         RestartPolicy: { Condition: 'none' },
         LogDriver: { Name: 'none' },
         Networks: [{ Target: network }],
-        Placement: { Constraints: [`engine.labels.${NODE_LABEL}==yes`] },
+        Placement: {
+          Constraints: [
+            `engine.labels.${NODE_LABEL}==yes`,
+            ...(remote.node === undefined ? [] : [`node.id==${remote.node}`]),
+          ],
+        },
       },
       Mode: { Replicated: { Replicas: 1 } },
     };
@@ -237,7 +244,8 @@ export function createSwarmContainers(context: EngineContext, options: Container
         if (isRefused(error, 404)) return [];
         throw error;
       });
-      if (!task && polls > 50) return;
+      // The job was stopped meanwhile.
+      if (!task && (await findServices(service)).length === 0) return;
       const state = task?.Status.State;
       if (task && state === 'rejected') {
         await removeService(service);

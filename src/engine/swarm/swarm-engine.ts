@@ -16,6 +16,7 @@ import { createSwarmContainers } from './container.ts';
 import { createImageStore } from './image-store.ts';
 import { createSwarmNetwork } from './network.ts';
 import { watchNodes } from './nodes.ts';
+import { probeNode } from './probe.ts';
 
 import { createCluster } from './tasks.ts';
 import { createSharedVolumes } from './volumes.ts';
@@ -115,6 +116,14 @@ export function createSwarmEngine(options: SwarmEngineOptions): Engine {
     },
     lostAfterMs: options.lostAfterMs ?? LOST_AFTER_MS,
   });
+  const probe = {
+    containers,
+    hostImage,
+    network: network.ensureNetwork,
+    instance: options.instance,
+    runAs,
+    directory: paths.jobs,
+  };
   const nodes = watchNodes({ cluster, onCapacity: options.onCapacity ?? (() => {}) });
   const { pathOf: _, ensure: __, ...contractVolumes } = volumes;
   const { protect: ___, listProtection: ____, ...contractNetwork } = network;
@@ -127,7 +136,10 @@ export function createSwarmEngine(options: SwarmEngineOptions): Engine {
     isRemote: true,
     listNodes: nodes.listNodes,
     nodes: nodes.nodes,
-    probeNodes: async () => [],
+    async probeNodes() {
+      const usable = (await nodes.listNodes()).filter(({ unusable }) => unusable === undefined);
+      return Promise.all(usable.map(node => probeNode(probe, node)));
+    },
     capacity: nodes.capacity,
     ping: async () => void (await call('ping', () => docker.version())),
     findDataRoot: async () => shared,
