@@ -49,7 +49,7 @@ set -eu
 
 # What may differ from node to node. To change one: SLOTS=8 sh node.sh
 
-# How many builds and compiles run at once on this machine.
+# How many builds and compiles run at once on this machine. 0: none, for a server that leaves them to the other nodes.
 : "\${SLOTS:=${options.slots}}"
 # The address of this machine for the other nodes, if it has several. Empty: Docker chooses.
 : "\${ADDRESS:=}"
@@ -89,7 +89,7 @@ info() { docker info --format "$1" 2>/dev/null; }
 # 1. The machine
 
 [ "$(id -u)" = 0 ] || fail "run this as root"
-case $SLOTS in '' | *[!0-9]* | 0*) fail "SLOTS must be a number of 1 or more, not $SLOTS" ;; esac
+case $SLOTS in '' | *[!0-9]* | 0?*) fail "SLOTS must be a number, not $SLOTS" ;; esac
 has docker || fail "Docker is missing: install Docker Engine 20.10 or newer"
 version=$(docker version --format '{{.Server.Version}}' 2>/dev/null) || fail "the Docker Engine does not answer: is it running?"
 major=\${version%%.*}

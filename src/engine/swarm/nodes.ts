@@ -82,8 +82,10 @@ function describe({ ID, Spec, Description, Status }: Node, tasks: readonly Task[
         ? `It does not respond (${state}).`
         : Spec.Availability !== 'active'
           ? `Its availability is ${Spec.Availability}.`
-          : Engine.Labels?.[NODE_LABEL] !== 'yes' || slots === 0
+          : Engine.Labels?.[NODE_LABEL] !== 'yes'
             ? 'It was not set up with the node script.'
-            : undefined,
+            : slots === 0
+              ? 'It has no slots, so it runs no builds.'
+              : undefined,
   };
 }

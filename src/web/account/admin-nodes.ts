@@ -102,10 +102,10 @@ function adviceFor(node: Node): Html | string {
   return state === 'node_down' ? html` If it is gone for good: <code>docker node rm ${node.id}</code>` : '';
 }
 
-function badgeOf({ state, availability, unusable }: Node): string {
+function badgeOf({ state, availability, unusable, slots }: Node): string {
   if (state !== 'ready') return 'node_down';
   if (availability !== 'active') return availability === 'pause' ? 'node_paused' : 'node_drained';
-  return unusable === undefined ? 'node_ready' : 'node_not_ready';
+  return unusable === undefined ? 'node_ready' : slots === 0 ? 'node_without_slots' : 'node_not_ready';
 }
 
 /** One square for each slot; those in use are filled. */

@@ -57,6 +57,7 @@ const states: Record<string, [label: string, tone: Tone]> = {
   node_paused: ['Paused', 'off'],
   node_drained: ['Drained', 'off'],
   node_not_ready: ['Not set up', 'warn'],
+  node_without_slots: ['No slots', 'aside'],
   node_down: ['Down', 'bad'],
   active: ['Active', 'good'],
   suspended: ['Suspended', 'off'],

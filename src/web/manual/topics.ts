@@ -28,7 +28,7 @@ export const topicGroups: readonly { title: string; names: readonly string[] }[]
   { title: 'Integrate', names: ['api', 'webhooks', 'statuses', 'firehose', 'oauth'] },
   {
     title: 'Operate',
-    names: ['settings', 'reverse-proxy', 'backup', 'security', 'troubleshooting'],
+    names: ['settings', 'reverse-proxy', 'backup', 'security', 'swarm', 'growth', 'troubleshooting'],
   },
 ];
 
