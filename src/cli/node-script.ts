@@ -7,6 +7,7 @@ import {
   OPEN_NETWORK,
   SLOT_RESOURCE,
   type SwarmNetwork,
+  TASK_LABEL,
 } from '../domain/swarm.ts';
 import { shellQuote } from '../domain/text/shell.ts';
 
@@ -33,7 +34,41 @@ export type NodeScriptOptions = {
 /** Docker's default of 10,000 lets the manager's log of changes grow to hundreds of megabytes. */
 export const SNAPSHOT_INTERVAL = 500;
 
+const createLine = ({ name, config }: SwarmNetwork) =>
+  `docker network create --config-only --opt com.docker.network.bridge.name=${name} --opt com.docker.network.bridge.enable_icc=false ${config}`;
+
 const networkLine = ({ name, config }: SwarmNetwork) => `make_network ${config} ${name}`;
+
+// After a restart, Docker's bridge driver remembers the networks of a swarm, but the rest of Docker does not. It then rejects
+// every container on them ("network ... exists", moby/moby#37087), so what it remembers is removed before it starts.
+const RESTARTS = `
+units=$ROOT/etc/systemd/system
+data_root=$(info '{{.DockerRootDir}}')
+others=$(docker network ls --filter type=custom --format '{{.Name}}' 2>/dev/null | awk '!/^(assay-.*|docker_gwbridge|ingress)$/')
+[ -z "$others" ] ||
+  warn "a restart of Docker removes the other networks of this machine:" $others
+if [ -d "$ROOT/run/systemd/system" ]; then
+  mkdir -p "$units/docker.service.d"
+  cat >"$units/docker.service.d/assay-node.conf.new" <<UNIT
+# Docker would reject builds after each restart (moby/moby issue 37087): it must forget its networks. Containers of builds
+# that the swarm gave up meanwhile are removed.
+[Service]
+ExecStartPre=/bin/rm -f \${data_root:-/var/lib/docker}/network/files/local-kv.db
+ExecStartPost=-/bin/sh -c '${[OPEN_NETWORK, CLOSED_NETWORK].map(createLine).join('; ')}'
+ExecStartPost=-/usr/bin/docker container prune --force --filter label=${TASK_LABEL}
+UNIT
+  if cmp -s "$units/docker.service.d/assay-node.conf" "$units/docker.service.d/assay-node.conf.new"; then
+    rm "$units/docker.service.d/assay-node.conf.new"
+    ok "restarts of Docker"
+  else
+    mv "$units/docker.service.d/assay-node.conf.new" "$units/docker.service.d/assay-node.conf"
+    systemctl daemon-reload
+    changed "restarts of Docker"
+  fi
+else
+  warn "this machine has no systemd: before each start of Docker, remove \${data_root:-/var/lib/docker}/network/files/local-kv.db, then run this script again"
+fi
+`;
 
 export function nodeScript(options: NodeScriptOptions): string {
   const { authority } = options;
@@ -289,9 +324,10 @@ make_network() {
 ${networkLine(OPEN_NETWORK)}
 ${networkLine(CLOSED_NETWORK)}
 
-# 7. A timer that removes images of the server that no container uses. A build that needs one pulls it again.
+# 7. What Docker does when it starts.
+${RESTARTS}
+# 8. A timer that removes images of the server that no container uses. A build that needs one pulls it again.
 
-units=$ROOT/etc/systemd/system
 if [ -n "$PRUNE" ] && [ -d "$ROOT/run/systemd/system" ]; then
   cat >"$units/assay-node-images.service.new" <<UNIT
 [Unit]
@@ -301,6 +337,7 @@ Requires=docker.service
 
 [Service]
 Type=oneshot
+ExecStart=-/usr/bin/docker container prune --force --filter label=${TASK_LABEL}
 ExecStart=/bin/sh -c 'docker image ls --quiet --no-trunc --filter "reference=$REGISTRY/*/*" | sort -u | while read -r image; do docker image rm "\\$\\$image" >/dev/null 2>&1 || true; done'
 UNIT
   cat >"$units/assay-node-images.timer.new" <<UNIT

@@ -49,6 +49,8 @@ export type MachineOptions = {
   network: { namespaces: Namespaces; bridge: string };
   /** Further settings of daemon.json. */
   settings: Record<string, unknown>;
+  /** Runs each time that dockerd has started, as the node script sets it up. */
+  onStart?(docker: DockerClient): Promise<void>;
 };
 
 const START_MS = 60_000;
@@ -92,6 +94,8 @@ export async function startMachine(options: MachineOptions): Promise<Machine> {
   const plug = () => run(network.namespaces.enterNetwork('ip', 'link', 'set', cable, isCut ? 'down' : 'up'));
 
   async function powerOn(): Promise<void> {
+    // It is in the memory of a real machine.
+    await rm(executionRoot, { recursive: true, force: true });
     namespaces = await openNamespaces(PREPARE, name);
     const { pid } = namespaces;
     await run(
@@ -126,8 +130,11 @@ export async function startMachine(options: MachineOptions): Promise<Machine> {
   }
 
   async function startEngine(): Promise<void> {
-    // A killed engine leaves them behind, and they would prevent the next start.
-    for (const file of [join(directory, 'pid'), socket]) await rm(file, { force: true });
+    // A killed engine leaves them behind, and they would prevent the next start: their process IDs may be used again.
+    for (const file of [join(directory, 'pid'), join(executionRoot, 'containerd/containerd.pid'), socket])
+      await rm(file, { force: true });
+    // As on a real node: see RESTARTS in ../cli/node-script.ts.
+    await rm(join(directory, 'data/network/files/local-kv.db'), { force: true });
     const [program = '', ...args] = on().enter('dockerd');
     const output = openSync(log, 'a');
     const child = spawn(program, args, {
@@ -156,6 +163,7 @@ export async function startMachine(options: MachineOptions): Promise<Machine> {
       await Promise.race([delay(POLL_MS), ended]);
     }
     engine = { child, pid: await childOf(child.pid as number) };
+    await options.onStart?.(docker);
   }
 
   /** Resolves when dockerd and its containerd are gone. */

@@ -11,6 +11,7 @@ import {
   OPEN_NETWORK,
   SLOT_RESOURCE,
   type SwarmNetwork,
+  TASK_LABEL,
 } from '../domain/swarm.ts';
 import type { DockerClient } from '../engine/docker/client.ts';
 import { DemoFailure } from './host.ts';
@@ -84,10 +85,15 @@ export async function startSwarmMachines(options: SwarmMachinesOptions): Promise
         'node-generic-resources': [`${SLOT_RESOURCE}=${slots}`],
         'no-new-privileges': true,
       },
+      async onStart(docker) {
+        for (const one of [OPEN_NETWORK, CLOSED_NETWORK]) await createNodeNetwork(docker, one);
+        // What the swarm gave up while this machine was away.
+        const filters = { label: [TASK_LABEL] };
+        await docker.call('prune', () => docker.docker.pruneContainers({ filters }));
+      },
     });
     started.push(machine);
     if (registry) await machine.trust(registry);
-    for (const one of [OPEN_NETWORK, CLOSED_NETWORK]) await createNodeNetwork(machine.docker, one);
     return machine;
   }
 

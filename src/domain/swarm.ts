@@ -6,6 +6,9 @@ export const NODE_LABEL = 'assay';
 /** A generic resource of the node, from its daemon.json: how many containers of jobs it runs at once. */
 export const SLOT_RESOURCE = 'assay-slot';
 
+/** A label of the containers of jobs. Its value says whose they are. */
+export const TASK_LABEL = 'assay.task';
+
 /** A network of each node: its config-only network, and the network that is made of it. The latter names its bridge too. */
 export type SwarmNetwork = { name: string; config: string; isInternal: boolean };
 /** NETWORK=bridge: containers reach other machines, but neither nodes nor each other. */

@@ -34,6 +34,8 @@ case "$1 $2 $3" in
   *NodeID*) value node '' ;;
   *RemoteManagers*) value managers '' ;;
   'swarm join '*) echo active >"$STATE/swarm"; echo own >"$STATE/node"; echo "192.0.2.1:2377 " >"$STATE/managers" ;;
+  'network ls '*) value networks '' ;;
+  *DockerRootDir*) value root /var/lib/docker ;;
   'network inspect '*) for last; do :; done; cat "$STATE/network-$last" ;;
   'network create '*) for last; do :; done
     case $last in assay-open-node) echo 'true assay-open false' ;; *) echo 'true assay-closed false' ;; esac >"$STATE/network-$last" ;;
@@ -369,7 +371,22 @@ describe('The node script', { skip: process.getuid?.() !== 0 && 'it is for root'
     const { status, stderr } = place.run({ PRUNE: '' });
     assert.equal(status, 0, stderr);
     assert.deepEqual(readdirSync(join(place.root, 'etc/docker')), ['daemon.json']);
-    assert.deepEqual(readdirSync(join(place.root, 'etc/systemd/system')), []);
+    assert.deepEqual(readdirSync(join(place.root, 'etc/systemd/system')), ['docker.service.d']);
+  });
+
+  test('makes Docker forget its networks at each start, and warns of those of others', () => {
+    using directory = temporaryDirectory();
+    const place = prepare(directory.path);
+    writeFileSync(join(place.state, 'networks'), 'assay-open-node\ndocker_gwbridge\ningress\nshop_default\n');
+    const { status, stderr } = place.run();
+    assert.equal(status, 0, stderr);
+    assert.match(stderr, /^warning a restart of Docker removes .*: shop_default$/m);
+    const unit = place.read('etc/systemd/system/docker.service.d/assay-node.conf');
+    assert.match(unit, /^ExecStartPre=\/bin\/rm -f \/var\/lib\/docker\/network\/files\/local-kv\.db$/m);
+    assert.match(
+      unit,
+      /^ExecStartPost=-\/bin\/sh -c 'docker network create .* assay-open-node; .* assay-closed-node'$/m,
+    );
   });
 
   test('quotes what it contains', () => {

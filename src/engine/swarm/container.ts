@@ -46,6 +46,10 @@ const POLL_MS = 1_000;
 const FIRST_POLLS_MS = 100;
 /** How long a container may wait for a node: its slot was free a moment ago. */
 const PLACEMENT_MS = 30_000;
+/** How often a container is created that nodes reject for a reason that passes. */
+const MAX_REJECTIONS = 3;
+/** The networks of an engine that has just started are not ready yet. */
+const PASSING_REJECTION = /network \S+ (exists|not found|does not exist)/i;
 /** How long a removal waits for the nodes. A node that is down does not respond. */
 const REMOVAL_MS = 15_000;
 
@@ -235,8 +239,8 @@ export function createSwarmContainers(context: EngineContext, options: Container
     );
   }
 
-  /** Resolves when the container has started or ended. */
-  async function waitForStart(service: string): Promise<void> {
+  /** Resolves when the container has started or ended, or with the reason for which its node rejected it. */
+  async function waitForStart(service: string): Promise<string | undefined> {
     const giveUpAt = performance.now() + PLACEMENT_MS;
     for (let polls = 0; ; polls++) {
       const [task] = await cluster.tasksOf(service).catch(error => {
@@ -245,13 +249,13 @@ export function createSwarmContainers(context: EngineContext, options: Container
         throw error;
       });
       // The job was stopped meanwhile.
-      if (!task && (await findServices(service)).length === 0) return;
+      if (!task && (await findServices(service)).length === 0) return undefined;
       const state = task?.Status.State;
       if (task && state === 'rejected') {
         await removeService(service);
-        throw new EngineRefused(rejectionOf(task));
+        return rejectionOf(task);
       }
-      if (task && (state === 'running' || hasEnded(task))) return;
+      if (task && (state === 'running' || hasEnded(task))) return undefined;
       if ((state === 'pending' || state === 'new') && performance.now() > giveUpAt) {
         const reason = task?.Status.Err || task?.Status.Message || 'no node has a free slot';
         await removeService(service);
@@ -330,9 +334,15 @@ export function createSwarmContainers(context: EngineContext, options: Container
       const found = await findServices(plan.name);
       // Earlier attempts that could not be removed, because the manager did not respond.
       for (const { Spec } of found) if (Spec.Name !== service) await removeService(Spec.Name);
-      if (!found.some(({ Spec }) => Spec.Name === service)) await createService(service, plan, remote);
-      await waitForStart(service);
-      return service;
+      let exists = found.some(({ Spec }) => Spec.Name === service);
+      for (let rejections = 1; ; rejections++) {
+        if (!exists) await createService(service, plan, remote);
+        const rejection = await waitForStart(service);
+        if (rejection === undefined) return service;
+        if (rejections === MAX_REJECTIONS || !PASSING_REJECTION.test(rejection))
+          throw new EngineRefused(rejection);
+        exists = false;
+      }
     },
 
     async waitForExit(container, signal) {

@@ -1,6 +1,7 @@
 // The state of services and nodes, as the manager reports it. Swarm has no events for tasks, so they are polled: one
 // request a second answers for all jobs.
 import type { Ownership } from '../../domain/container/container-plan.ts';
+import { TASK_LABEL } from '../../domain/swarm.ts';
 import type { EngineContext } from '../docker/create-container.ts';
 
 export type Task = {
@@ -78,8 +79,6 @@ export function rejectionOf({ Status: { Err, Message } }: Pick<Task, 'Status'>):
     ? `The node could not pull the image from this server: check that it reaches the server and trusts its certificate (${reason}).`
     : `The node rejected the container: ${reason}.`;
 }
-
-const TASK_LABEL = 'assay.task';
 
 /** Not those of `labelsOf`: the containers of services on the manager must not be taken for containers of the server. */
 export const taskLabels = (owner: Ownership) => ({ [TASK_LABEL]: JSON.stringify(owner) });
