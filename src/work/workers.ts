@@ -82,7 +82,7 @@ export async function startWorkers(options: {
   baseUrl?: () => string;
   /** Tests look up the packages of the host in another directory. */
   hostRoot?: string;
-  /** Tests do not wait as long for a node that is down. */
+  /** The demo and tests do not wait for a minute. See SwarmEngineOptions. */
   lostAfterMs?: number;
 }): Promise<Workers> {
   const { settings, db, live, log } = options;
@@ -98,7 +98,7 @@ export async function startWorkers(options: {
       instance: instanceOf(db),
       registryAuth: registry => registryAuthOf(db, registry),
       hostRoot: options.hostRoot,
-      ...(options.lostAfterMs !== undefined && { lostAfterMs: options.lostAfterMs }),
+      lostAfterMs: options.lostAfterMs,
       baseUrl: options.baseUrl,
       onRulesRestored: network =>
         log.warn('firewall rules of the network were missing or not first, and were restored', { network }),

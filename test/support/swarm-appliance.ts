@@ -11,14 +11,12 @@ export type SwarmAppliance = Appliance & { swarm: TestSwarm };
 export async function startSwarmAppliance(
   overrides: Partial<Settings> = {},
   machines: Omit<SwarmMachinesOptions, 'directory'> = {},
+  beginWork?: Parameters<typeof startAppliance>[1],
 ): Promise<SwarmAppliance> {
   const swarm = await startSwarm(machines);
   try {
     const port = await freePort();
-    const appliance = await startAppliance({
-      ...swarmSettings(swarm, port),
-      ...overrides,
-    });
+    const appliance = await startAppliance({ ...swarmSettings(swarm, port), ...overrides }, beginWork);
     const registry = { host: `${swarm.hostAddress}:${port}`, caFile: join(appliance.data, 'tls', 'ca.pem') };
     await Promise.all(swarm.machines.map(machine => machine.trust(registry)));
     return {

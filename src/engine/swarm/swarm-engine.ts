@@ -41,7 +41,7 @@ export type SwarmEngineOptions = ClientSettings & {
   onRulesRestored?: ((network: string) => void) | undefined;
   /** Called when the number of slots has changed. */
   onCapacity?: () => void;
-  lostAfterMs?: number;
+  lostAfterMs?: number | undefined;
 };
 
 export function createSwarmEngine(options: SwarmEngineOptions): Engine {
