@@ -55,6 +55,7 @@ import {
   type Mount,
   type Ownership,
 } from '../domain/container/container-plan.ts';
+import type { EngineNode } from '../domain/node.ts';
 
 /** The engine does not respond. The work has to wait; it has no outcome yet. */
 export class EngineUnavailable extends Error {
@@ -243,26 +244,6 @@ export type Network = {
   listNetworks(): Promise<string[]>;
   /** Removes the instance's networks, which must have no containers, and its firewall rules. */
   removeNetworks(): Promise<{ names: string[]; rules: number }>;
-};
-
-/** A machine that runs containers. */
-export type EngineNode = {
-  id: string;
-  name: string;
-  role: 'manager' | 'worker';
-  address: string;
-  /** `ready`, or why it does not respond. */
-  state: string;
-  availability: 'active' | 'pause' | 'drain';
-  engineVersion: string;
-  cpus: number;
-  memoryBytes: number;
-  /** How many containers of jobs it runs at once; 0 if it was not set up for them. */
-  slots: number;
-  /** What runs there now. */
-  running: Ownership[];
-  /** Why it gets no new containers; undefined if it does. */
-  unusable: string | undefined;
 };
 
 /** What a job finds on a node: one entry for each thing that it checks. */

@@ -3,8 +3,8 @@
 
 import type { Settings } from '../config.ts';
 import { resourceName } from '../domain/container/container-plan.ts';
+import type { EngineNode } from '../domain/node.ts';
 import type { FiringOutcome } from '../domain/trigger/trigger.ts';
-import type { EngineNode } from '../engine/engine.ts';
 import { closeKept } from '../engine/git/kept-connection.ts';
 import { clearSshLeftovers } from '../engine/git/ssh.ts';
 import { proxyOf } from '../engine/webhook.ts';

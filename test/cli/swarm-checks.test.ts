@@ -12,7 +12,7 @@ import {
   checkSwarm,
 } from '../../src/cli/swarm-checks.ts';
 import { readSettings } from '../../src/config.ts';
-import type { EngineNode } from '../../src/engine/engine.ts';
+import type { EngineNode } from '../../src/domain/node.ts';
 import type { SwarmState } from '../../src/engine/swarm/swarm-state.ts';
 import { SWARM_SKIP, startSwarm, type TestSwarm } from '../support/swarm.ts';
 import { temporaryDirectory } from './program.ts';

@@ -1,7 +1,6 @@
 // The containers of jobs as services of the swarm, one for each attempt. A service has one replica and is never restarted,
 // so a command runs at most once in an attempt. Its result is in the output file alone: Swarm reports exit code 0 for a
 // container that ended with the engine of its node.
-import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -26,6 +25,7 @@ import { isRefused, type RegistryAuth, type ServiceSpec, unlessRefused } from '.
 import { type EngineContext, withInternalContainer } from '../docker/create-container.ts';
 import { type Containers, EngineRefused, EngineUnavailable, type PreparedImage } from '../engine.ts';
 import type { Attempt, Attempts } from './attempts.ts';
+import { createSecrets, SERVICE_LABEL } from './secrets.ts';
 import {
   type Cluster,
   exitCodeOf,
@@ -38,9 +38,7 @@ import {
 
 /** Swarm accepts names of up to 63 characters. */
 const SUFFIX_LENGTH = 6;
-const MAX_SECRET_BYTES = 500 * 1024;
 const NAME_LABEL = 'assay.name';
-const SERVICE_LABEL = 'assay.service';
 const LOOPBACK_IPV6 = '/proc/sys/net/ipv6/conf/lo';
 const POLL_MS = 1_000;
 const FIRST_POLLS_MS = 100;
@@ -91,6 +89,7 @@ type Service = { ID: string; CreatedAt: string; Spec: { Name: string; Labels: Re
 export function createSwarmContainers(context: EngineContext, options: ContainerOptions): SwarmContainers {
   const { docker, call, instance } = context;
   const { attempts, cluster, plain } = options;
+  const secrets = createSecrets(context);
   /** When a node was first seen down. */
   const downSince = new Map<string, number>();
 
@@ -108,37 +107,6 @@ export function createSwarmContainers(context: EngineContext, options: Container
     return found.sort((a, b) => b.CreatedAt.localeCompare(a.CreatedAt));
   }
 
-  async function createSecret(service: string, plan: ContainerPlan, kind: string, content: string) {
-    if (Buffer.byteLength(content) > MAX_SECRET_BYTES)
-      throw new EngineRefused(
-        `The ${kind} exceeds ${MAX_SECRET_BYTES} bytes, which is the most that Docker Swarm passes to a container.`,
-      );
-    const Name = `assay-${createHash('sha256').update(`${service} ${kind}`).digest('hex').slice(0, 40)}`;
-    const Labels = { ...labelsOf(plan.owner), [SERVICE_LABEL]: service };
-    const created = await unlessRefused([409], () =>
-      call('create a secret', async () =>
-        docker.createSecret({ Name, Labels, Data: Buffer.from(content).toString('base64') }),
-      ),
-    );
-    // The same plan was started before.
-    const id = created ? (created as { id: string }).id : await secretId(Name);
-    return { SecretID: id, SecretName: Name };
-  }
-
-  const secretId = async (name: string) => {
-    const filters = JSON.stringify({ name: [name] }) as never;
-    const found = await call('list secrets', () => docker.listSecrets({ filters }));
-    return (found[0] as unknown as { ID: string }).ID;
-  };
-
-  async function removeSecrets(service: string): Promise<void> {
-    const filters = JSON.stringify({ label: [`${SERVICE_LABEL}=${service}`] }) as never;
-    for (const { ID } of (await call('list secrets', () => docker.listSecrets({ filters }))) as unknown as {
-      ID: string;
-    }[])
-      await unlessRefused([404], () => call('remove a secret', () => docker.getSecret(ID).remove()));
-  }
-
   async function createService(service: string, plan: ContainerPlan, remote: RemotePlan): Promise<void> {
     const network = plan.network === 'none' ? CLOSED_NETWORK.name : plan.network;
     await options.ensureVolumes(plan.mounts);
@@ -151,14 +119,14 @@ export function createSwarmContainers(context: EngineContext, options: Container
       cluster.nodes(),
       options.protect(network),
     ]);
-    const secrets = [
-      { ...(await createSecret(service, plan, 'command', renderEntry(plan))), path: ENTRY_FILE },
+    const files = [
+      { ...(await secrets.create(service, plan.owner, 'command', renderEntry(plan))), path: ENTRY_FILE },
       ...(environment
         ? [
             {
-              ...(await createSecret(
+              ...(await secrets.create(
                 service,
-                plan,
+                plan.owner,
                 'environment',
                 await readFile(environment.source, 'utf8'),
               )),
@@ -203,7 +171,7 @@ export function createSwarmContainers(context: EngineContext, options: Container
               TmpfsOptions: { SizeBytes: plan.limits.shmBytes, Mode: 0o777 },
             },
           ],
-          Secrets: secrets.map(({ path, ...secret }) => ({
+          Secrets: files.map(({ path, ...secret }) => ({
             ...secret,
             File: { Name: path, UID: String(uid), GID: String(gid), Mode: 0o400 },
           })),
@@ -361,7 +329,7 @@ export function createSwarmContainers(context: EngineContext, options: Container
     async removeContainer(container) {
       for (const { Spec } of await findServices(container)) await removeService(Spec.Name);
       for (const attempt of await attempts.find(container)) {
-        await removeSecrets(attempt.service);
+        await secrets.remove(attempt.service);
         await attempts.remove(attempt);
       }
       await plain.removeContainer(container);

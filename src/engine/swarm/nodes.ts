@@ -1,7 +1,8 @@
 // The nodes of the swarm: which of them run containers, what runs where, and how many slots there are.
 import { isDeepStrictEqual } from 'node:util';
+import type { EngineNode } from '../../domain/node.ts';
 import { NODE_LABEL, SLOT_RESOURCE } from '../../domain/swarm.ts';
-import type { Capacity, EngineNode, Nodes } from '../engine.ts';
+import type { Capacity, Nodes } from '../engine.ts';
 import { type Cluster, hasEnded, type Node, ownerOfTask, type Task } from './tasks.ts';
 
 const CHECK_MS = 2_000;

@@ -10,7 +10,8 @@ import {
 } from '../../domain/container/container-plan.ts';
 import { entryCommand } from '../../domain/container/entry-script.ts';
 import { NODE_REFUSALS, NODE_STEP } from '../../domain/container/remote-script.ts';
-import type { Containers, EngineNode, NodeProbe, PreparedImage } from '../engine.ts';
+import type { EngineNode } from '../../domain/node.ts';
+import type { Containers, NodeProbe, PreparedImage } from '../engine.ts';
 import { createOutput, followOutput } from '../output.ts';
 
 const DEADLINE_MS = 60_000;

@@ -1,7 +1,8 @@
 // What the engine of this host says about its swarm, for commands that need no engine of their own: whether it is the only
 // manager, how other machines join, and the nodes.
+
+import type { EngineNode } from '../../domain/node.ts';
 import { type ClientSettings, openDocker } from '../docker/client.ts';
-import type { EngineNode } from '../engine.ts';
 import { listNodes } from './nodes.ts';
 import { createCluster } from './tasks.ts';
 

@@ -1,6 +1,6 @@
 // Nodes of a swarm as an engine reports them: one that is busy, one that is idle, one that is paused, one that is down and one
 // that was not set up.
-import type { EngineNode } from '../../../src/engine/engine.ts';
+import type { EngineNode } from '../../../src/domain/node.ts';
 import type { Db } from '../../../src/store/database/db.ts';
 import { instanceOf } from '../../../src/store/database/stored-values.ts';
 
