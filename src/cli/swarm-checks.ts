@@ -8,6 +8,7 @@ import { HOST_IMAGE } from '../domain/names.ts';
 import type { EngineNode } from '../domain/node.ts';
 import type { NodeProbe } from '../engine/engine.ts';
 import { fileSystemOf } from '../engine/host.ts';
+import { SWAP_CHECK } from '../engine/swarm/probe.ts';
 import { openSwarm, type SwarmState } from '../engine/swarm/swarm-state.ts';
 import { type Check, type Finding, fail, isOlder, ok, warn } from './check.ts';
 import { SNAPSHOT_INTERVAL } from './node-script.ts';
@@ -18,6 +19,7 @@ const SHARED_MODE = 0o711;
 /** The first one whose API has the limit: 1.44 and 1.52. */
 const HAS_NO_NEW_PRIVILEGES = '25';
 const HAS_SWAP_LIMIT = '29';
+const NO_SWAP = 'switch it off there (swapoff -a, /etc/fstab), or install Docker 29 or newer';
 const RUN_SCRIPT = 'run the output of "assay node script" there';
 
 export async function checkSwarm(options: {
@@ -45,7 +47,7 @@ export async function checkSwarm(options: {
     checks.push({ name: 'nodes', ...checkNodes(nodes) });
     for (const node of nodes) checks.push(...checkNode(node));
     if (options.probe && nodes.some(({ unusable }) => unusable === undefined))
-      checks.push(...(await checkProbes(options.probe)));
+      checks.push(...(await checkProbes(options.probe, nodes)));
     return checks;
   } catch (error) {
     return [{ name: 'swarm', ...fail((error as Error).message, 'start Docker on this server') }];
@@ -150,14 +152,23 @@ function adviceFor({ state, availability, name, id }: EngineNode): string {
 }
 
 /** A line for each thing that a job found on each node. */
-async function checkProbes(probe: () => Promise<NodeProbe[]>): Promise<Check[]> {
+async function checkProbes(
+  probe: () => Promise<NodeProbe[]>,
+  nodes: readonly EngineNode[],
+): Promise<Check[]> {
   try {
-    return (await probe()).flatMap(({ node, checks }) =>
-      checks.map(({ name, ok: isOk, detail }) => ({
-        name: `job on ${node}`,
-        ...(isOk ? ok(`${name}: ${detail}`) : fail(`${name}: ${detail}`, RUN_SCRIPT)),
-      })),
-    );
+    return (await probe()).flatMap(({ node, checks }) => {
+      const version = nodes.find(({ name }) => name === node)?.engineVersion ?? '';
+      return checks.map(({ name, ok: isOk, detail }) => {
+        const found = `${name}: ${detail}`;
+        if (isOk) return { name: `job on ${node}`, ...ok(found) };
+        if (name !== SWAP_CHECK) return { name: `job on ${node}`, ...fail(found, RUN_SCRIPT) };
+        return {
+          name: `job on ${node}`,
+          ...(isOlder(version, HAS_SWAP_LIMIT) ? warn(found, NO_SWAP) : ok(found)),
+        };
+      });
+    });
   } catch (error) {
     return [
       {

@@ -15,7 +15,8 @@ import { readSettings } from '../../src/config.ts';
 import type { EngineNode } from '../../src/domain/node.ts';
 import type { SwarmState } from '../../src/engine/swarm/swarm-state.ts';
 import { SWARM_SKIP, startSwarm, type TestSwarm } from '../support/swarm.ts';
-import { temporaryDirectory } from './program.ts';
+import { type SwarmAppliance, startSwarmAppliance } from '../support/swarm-appliance.ts';
+import { runAssay, temporaryDirectory } from './program.ts';
 
 const manager: SwarmState = {
   state: 'active',
@@ -140,6 +141,7 @@ describe('A real swarm', { skip: SWARM_SKIP, timeout: 300_000 }, () => {
           node: 'machine-1',
           checks: [
             { name: 'share', ok: true, detail: 'seen after 40 ms' },
+            { name: 'swap', ok: false, detail: '4.0 GiB' },
             { name: 'firewall', ok: false, detail: 'no guard reports' },
           ],
         },
@@ -157,6 +159,7 @@ describe('A real swarm', { skip: SWARM_SKIP, timeout: 300_000 }, () => {
         `ok node ${first?.name}`,
         'ok node machine-2',
         'ok job on machine-1',
+        'warn job on machine-1',
         'fail job on machine-1',
       ],
     );
@@ -190,5 +193,42 @@ describe('A real swarm', { skip: SWARM_SKIP, timeout: 300_000 }, () => {
     );
     const [away] = await check({}, '/nonexistent.sock');
     assert.equal(away?.status, 'fail');
+  });
+});
+
+describe('assay doctor with a server on a swarm', { skip: SWARM_SKIP, timeout: 300_000 }, () => {
+  let appliance: SwarmAppliance;
+  before(async () => {
+    appliance = await startSwarmAppliance({ memoryBytes: 256 * 1024 ** 2 }, { count: 2 });
+  });
+  after(() => appliance?.close());
+
+  test('runs a job on each node and prints a line for each thing that it checks', async () => {
+    const { shared, hostAddress, managerSocket, machines } = appliance.swarm;
+    const { port } = new URL(appliance.app.url);
+    const environment = {
+      ASSAY_ENGINE: 'swarm',
+      ASSAY_SHARED: shared,
+      ASSAY_LISTEN: `${hostAddress}:${port}`,
+      ASSAY_DATA: appliance.data,
+      ASSAY_MIN_FREE_DISK: '1MiB',
+      DOCKER_HOST: `unix://${managerSocket}`,
+    };
+    const { status, stdout, stderr } = await runAssay(['doctor', '--json'], environment);
+    const { checks } = JSON.parse(stdout) as { checks: Check[] };
+    assert.deepEqual(
+      checks.filter(one => one.status === 'fail'),
+      [],
+    );
+    assert.equal(status, 0, stderr);
+    for (const { name } of machines) {
+      const found = checks.filter(one => one.name === `job on ${name}`).map(one => one.found);
+      assert.deepEqual(
+        found.map(text => text.split(':')[0]),
+        ['container', 'profile and firewall', 'shared directory', 'clock', 'swap'],
+        JSON.stringify(checks, undefined, 1),
+      );
+    }
+    await appliance.containersUntil(names => names.length === 0);
   });
 });

@@ -121,7 +121,7 @@ for (const engine of ['single', 'swarm'] as const)
         const nodes = new Set(
           ran.builds.filter(({ exit_code }) => exit_code !== null).map(({ node }) => node),
         );
-        if (engine === 'single') assert.deepEqual([...nodes], [null]);
+        if (engine === 'single') assert.deepEqual([...nodes], [undefined]);
         else for (const node of nodes) assert.match(node as string, /^machine-[123]$/);
       });
     });

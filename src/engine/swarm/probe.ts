@@ -21,9 +21,11 @@ const LINE_EVERY_MS = 200;
 const SLOW_MS = 2_000;
 /** A larger difference makes times in logs hard to compare. */
 const CLOCK_MS = 5_000;
+/** Whether the node has swap, which Docker before 29 does not limit. */
+export const SWAP_CHECK = 'swap';
 const MEMORY_BYTES = 128 * 1024 ** 2;
 
-const SCRIPT = `for line in $(seq ${LINES}); do date +%s%3N; sleep ${LINE_EVERY_MS / 1000}; done`;
+const SCRIPT = `grep SwapTotal /proc/meminfo; for line in $(seq ${LINES}); do date +%s%3N; sleep ${LINE_EVERY_MS / 1000}; done`;
 
 export type ProbeOptions = {
   containers: Pick<Containers, 'startContainer' | 'removeContainer' | 'waitForExit'>;
@@ -78,14 +80,18 @@ async function run(
   const signal = AbortSignal.timeout(DEADLINE_MS);
   const lines: Seen[] = [];
   let firstAt: number | undefined;
+  let swapBytes = 0;
   let ended: { step: string; status: number } | undefined;
   const follow = async () => {
     for await (const record of followOutput({ file, fromByte: 0, nonce, gone: over.signal, signal })) {
       firstAt ??= performance.now();
       if (record.kind === 'exit') ended = { step: record.name, status: record.status };
-      if (record.kind === 'bytes')
+      if (record.kind === 'bytes') {
+        const [, kib = 0] = /^SwapTotal: +(\d+) kB$/m.exec(record.bytes.toString()) ?? [];
+        swapBytes ||= Number(kib) * 1024;
         for (const [printed] of record.bytes.toString().matchAll(/^\d{13}$/gm))
           lines.push({ printedAt: Number(printed), seenAt: Date.now() });
+      }
     }
   };
   const following = follow();
@@ -111,6 +117,11 @@ async function run(
     { name: 'container', ok: ended.status === 0, detail: `started in ${first} ms` },
     { name: 'profile and firewall', ok: true, detail: 'in place, checked from inside' },
     ...compareTimes(lines),
+    {
+      name: SWAP_CHECK,
+      ok: swapBytes === 0,
+      detail: swapBytes === 0 ? 'none' : `${(swapBytes / 1024 ** 3).toFixed(1)} GiB`,
+    },
   ];
 }
 
