@@ -57,6 +57,7 @@ ASSAY_NONCE=$1
 [ "$ASSAY_CALLS" = 2 ] || refuse 93
 ASSAY_AT=0 ASSAY_USR=
 read -r ASSAY_AT ASSAY_USR <"${NODES_DIRECTORY}/$ASSAY_NODE"
+case $ASSAY_AT in '' | *[!0-9]*) ASSAY_AT=0 ;; esac
 [ $(($(date +%s) - ASSAY_AT)) -le ${RULES_SECONDS} ] || refuse 94
 [ -z "$3" ] || [ "$3" = "$ASSAY_USR" ] || refuse 95
 if command -v setsid >/dev/null; then
