@@ -5,11 +5,11 @@ import { join } from 'node:path';
 import type { RemotePlan, RunAs } from '../../domain/container/container-plan.ts';
 import { HOST_IMAGE } from '../../domain/names.ts';
 import { sharedPaths } from '../../domain/swarm.ts';
-import { type ClientSettings, openDocker } from '../docker/client.ts';
+import { type ClientSettings, type DockerClient, isRefused, openDocker } from '../docker/client.ts';
 import { createContainers } from '../docker/container.ts';
 import type { EngineContext } from '../docker/create-container.ts';
 import { createImages, exportImage, findImageId } from '../docker/image.ts';
-import type { Engine } from '../engine.ts';
+import { type Engine, EngineUnavailable } from '../engine.ts';
 import { createAsRoot } from './as-root.ts';
 import { createAttempts } from './attempts.ts';
 import { createSwarmContainers } from './container.ts';
@@ -45,7 +45,7 @@ export type SwarmEngineOptions = ClientSettings & {
 };
 
 export function createSwarmEngine(options: SwarmEngineOptions): Engine {
-  const client = openDocker(options);
+  const client = whileManagerStarts(openDocker(options));
   const { docker, call } = client;
   const { shared, runAs } = options;
   const paths = sharedPaths(shared);
@@ -141,11 +141,31 @@ export function createSwarmEngine(options: SwarmEngineOptions): Engine {
       return Promise.all(usable.map(node => probeNode(probe, node)));
     },
     capacity: nodes.capacity,
-    ping: async () => void (await call('ping', () => docker.version())),
+    // An engine that has just started responds before its swarm does.
+    ping: async () => void (await call('ping', () => docker.listNodes())),
     findDataRoot: async () => shared,
     close() {
       nodes.stop();
       client.close();
+    },
+  };
+}
+
+/** What a manager responds that has just started, or is about to stop. */
+const NOT_READY = /swarm manager|swarm (is|does not)|leader|rpc error|deadline exceeded/i;
+
+/** The jobs have to wait for the manager, as for an engine that does not respond. */
+function whileManagerStarts(client: DockerClient): DockerClient {
+  return {
+    ...client,
+    async call(action, work, limits) {
+      try {
+        return await client.call(action, work, limits);
+      } catch (error) {
+        if (isRefused(error, 503) || (isRefused(error, 500) && NOT_READY.test(error.message)))
+          throw new EngineUnavailable(error.message);
+        throw error;
+      }
     },
   };
 }
