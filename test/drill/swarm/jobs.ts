@@ -44,6 +44,8 @@ export type Jobs = {
 };
 
 export type JobResults = {
+  /** All jobs that were found. */
+  total: number;
   counts: Record<string, number>;
   runs: number;
   nodes: Record<string, number>;
@@ -65,12 +67,15 @@ export async function startJobs(
   const exitCodes = new Map<string, number>();
   for (const kind of KINDS) exitCodes.set(await project.suite({ command: commandOf(kind) }), kind.exitCode);
   const verdicts = new Map<string, string[]>();
+  const seen = new Set<string>();
   const waiting = new Set<() => void>();
   const firehose = await project.firehose('');
   const watching = (async () => {
     for await (const { event, data } of firehose) {
-      if (event !== 'build.finished') continue;
+      if (!event.startsWith('build.')) continue;
       const { id_str: id, build_state: state, exit_code: exitCode } = data.build as Wire;
+      seen.add(id as string);
+      if (event !== 'build.finished') continue;
       verdicts.set(id as string, [...(verdicts.get(id as string) ?? []), `${state} ${exitCode}`]);
       for (const check of waiting) check();
     }
@@ -91,11 +96,10 @@ export async function startJobs(
     });
 
   const total = Math.ceil(count / KINDS.length) * KINDS.length;
-  const requestIds: string[] = [];
   async function requestAll(): Promise<void> {
     for (let asked = 0; asked < total && !signal.aborted; asked += KINDS.length) {
       await until(() => asked - verdicts.size < PARALLEL);
-      requestIds.push(await project.request());
+      await project.request();
     }
   }
 
@@ -108,9 +112,7 @@ export async function startJobs(
     ended: () => verdicts.size,
     close: () => firehose.close(),
     async check() {
-      const builds: Wire[] = [];
-      for (const id of requestIds) builds.push(...(await project.buildsOf(id)));
-      return checkJobs(project, builds, {
+      return checkJobs(project, [...seen], {
         verdicts,
         runs: readRuns(appliance.swarm.shared),
         exitCodeOf: build => exitCodes.get(build.suite_id_str as string) as number,
@@ -127,10 +129,11 @@ type Noted = {
 
 async function checkJobs(
   project: ProjectJourney,
-  builds: Wire[],
+  ids: readonly string[],
   { verdicts, runs, exitCodeOf }: Noted,
 ): Promise<JobResults> {
   const results: JobResults = {
+    total: ids.length,
     counts: {},
     runs: 0,
     nodes: {},
@@ -139,8 +142,7 @@ async function checkJobs(
     wrong: [],
     doubled: [],
   };
-  for (const { id_str } of builds) {
-    const id = id_str as string;
+  for (const id of ids) {
     const build = await project.buildRecord(id);
     const state = build.build_state as string;
     const noted = runs.get(id) ?? [];

@@ -86,6 +86,11 @@ export async function drillSwarm(options: SwarmDrillOptions): Promise<Table> {
     for (const [name, number] of Object.entries(results.counts)) table.report(`  ${name}`, number);
     for (const [name, number] of Object.entries(results.nodes).sort()) table.report(`  on ${name}`, number);
     table.report('runs', results.runs);
+    table.mustBeTrue(
+      'every job has a verdict or is listed below',
+      results.total === jobs.total,
+      `${results.total} of ${jobs.total} jobs were found`,
+    );
     table.mustBeEmpty('jobs without a verdict', results.unfinished);
     table.mustBeEmpty('verdicts that changed', results.changed);
     table.mustBeEmpty('wrong verdicts', results.wrong);
