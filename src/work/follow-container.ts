@@ -44,6 +44,7 @@ export type FollowOptions = { host: ContainerHost; live: Live; stopping: AbortSi
 /** With a longer delay, a timer of Node fires immediately. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 const WATCH_AFTER_MS = 500;
+const WATCH_AGAIN_MS = 2_000;
 const RELEASE_EVERY_BYTES = 64 * 1024 * 1024;
 
 /** Starts a container. `signal` is aborted when nobody waits for the result. */
@@ -239,7 +240,16 @@ const hasStarted = async (host: ContainerHost, name: string, signal: AbortSignal
 async function watchContainer(host: ContainerHost, name: string, signal: AbortSignal): Promise<void> {
   // Only a lost container needs this, because others record their exit. The delay keeps starts fast.
   await pause(WATCH_AFTER_MS, undefined, { signal });
-  await askEngine(host, signal, () => host.engine.waitForExit(name, signal));
+  for (;;) {
+    try {
+      await askEngine(host, signal, () => host.engine.waitForExit(name, signal));
+      return;
+    } catch (error) {
+      // An engine that starts may refuse what it accepts later. Without a watch, the end of a lost container goes unnoticed.
+      if (signal.aborted) throw error;
+      await pause(WATCH_AGAIN_MS, undefined, { signal });
+    }
+  }
 }
 
 /** Retries while the engine is unavailable. */

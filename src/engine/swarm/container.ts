@@ -112,29 +112,24 @@ export function createSwarmContainers(context: EngineContext, options: Container
     await options.ensureVolumes(plan.mounts);
     const environment = plan.mounts.find(({ target }) => target === ENVIRONMENT_FILE);
     const isOfHost = plan.mounts.some(({ source, target }) => source === '/usr' && target === '/usr');
-    const [Image, mounts, usr, nodes] = await Promise.all([
+    const secret = async (kind: string, path: string, content: string | Promise<string>) => ({
+      ...(await secrets.create(service, plan.owner, kind, await content)),
+      path,
+    });
+    // The directory is first, so that secrets without a service are found by it.
+    const mounts = await attempts.create(service, {
+      ...plan,
+      mounts: plan.mounts.filter(mount => mount !== environment),
+    });
+    const [Image, usr, nodes, entry, variables] = await Promise.all([
       options.composeImage(plan.image, remote),
-      attempts.create(service, { ...plan, mounts: plan.mounts.filter(mount => mount !== environment) }),
       isOfHost ? options.fingerprint() : '',
       cluster.nodes(),
+      secret('command', ENTRY_FILE, renderEntry(plan)),
+      environment && secret('environment', ENVIRONMENT_FILE, readFile(environment.source, 'utf8')),
       options.protect(network),
     ]);
-    const files = [
-      { ...(await secrets.create(service, plan.owner, 'command', renderEntry(plan))), path: ENTRY_FILE },
-      ...(environment
-        ? [
-            {
-              ...(await secrets.create(
-                service,
-                plan.owner,
-                'environment',
-                await readFile(environment.source, 'utf8'),
-              )),
-              path: ENVIRONMENT_FILE,
-            },
-          ]
-        : []),
-    ];
+    const files = [entry, ...(variables ? [variables] : [])];
     const { uid, gid } = plan.limits.runAs;
     const labels = { ...labelsOf(plan.owner), [NAME_LABEL]: plan.name, [SERVICE_LABEL]: service };
     const seconds = (remote.deadlineAt - Date.now()) / 1000;
@@ -299,7 +294,7 @@ export function createSwarmContainers(context: EngineContext, options: Container
       const { remote } = plan;
       if (!remote) throw new Error('a plan for a swarm has no remote part');
       const service = `${plan.name}-${remote.nonce.slice(0, SUFFIX_LENGTH)}`;
-      const found = await findServices(plan.name);
+      const found = await listServices([`${NAME_LABEL}=${plan.name}`]);
       // Earlier attempts that could not be removed, because the manager did not respond.
       for (const { Spec } of found) if (Spec.Name !== service) await removeService(Spec.Name);
       let exists = found.some(({ Spec }) => Spec.Name === service);

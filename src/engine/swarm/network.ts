@@ -263,9 +263,8 @@ async function createIfMissing(context: EngineContext, network: SwarmNetwork): P
     throw new EngineRefused(
       `The manager of the swarm has no network ${network.config}: run the script there that assay node script prints.`,
     );
-  // 409: another process created it at this moment.
-  await unlessRefused([409], () =>
-    call('create a network', () =>
+  try {
+    await call('create a network', () =>
       docker.createNetwork({
         Name: network.name,
         Driver: 'bridge',
@@ -274,8 +273,11 @@ async function createIfMissing(context: EngineContext, network: SwarmNetwork): P
         Internal: network.isInternal,
         CheckDuplicate: true,
       } as never),
-    ),
-  );
+    );
+  } catch (error) {
+    // Another process created it at this moment. The status is 409 or 500.
+    if (!(error instanceof EngineRefused && (await findNetwork(context, network.name)))) throw error;
+  }
   return true;
 }
 

@@ -1,0 +1,160 @@
+// Containers on the machines of a swarm, compared with plain containers on the same machines in the same run: the time to
+// the first line, and how many jobs end in a second. The bridge of each node is held open, as in production.
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { readSettings } from '../../src/config.ts';
+import type { SwarmMachine } from '../../src/demo/swarm-machines.ts';
+import { outputMount, resourceName } from '../../src/domain/container/container-plan.ts';
+import { COMMAND_STEP, entryCommand } from '../../src/domain/container/entry-script.ts';
+import { HOST_IMAGE } from '../../src/domain/names.ts';
+import { createDockerEngine } from '../../src/engine/docker/docker-engine.ts';
+import type { Engine } from '../../src/engine/engine.ts';
+import { createOutput, followOutput } from '../../src/engine/output.ts';
+import { registryAuthOf } from '../../src/store/node-credentials.ts';
+import { openEngine } from '../../src/work/open-engine.ts';
+import { startSwarmAppliance } from '../support/swarm-appliance.ts';
+import { exitStatus, median, report, showLoad } from './support.ts';
+
+const { values: options } = parseArgs({
+  options: {
+    rounds: { type: 'string', default: '15' },
+    jobs: { type: 'string', default: '50' },
+    repeats: { type: 'string', default: '3' },
+  },
+});
+const SLOTS = 2;
+const RUN_AS = { uid: 1000, gid: 1000 };
+
+const appliance = await startSwarmAppliance({}, { slots: SLOTS });
+const { swarm, instance, data } = appliance;
+const { settings } = readSettings(new Map([['--data', data]]), {});
+const swarmEngine = openEngine(
+  {
+    ...settings,
+    engine: 'swarm',
+    shared: swarm.shared,
+    dockerHost: `unix://${swarm.managerSocket}`,
+    baseUrl: appliance.client.origin,
+  },
+  { instance, registryAuth: registry => registryAuthOf(appliance.app.db, registry) },
+);
+const work = mkdtempSync(join(tmpdir(), 'assay-bench-'));
+const plainInstance = `bench-${randomBytes(6).toString('hex')}`;
+const plain = swarm.machines.map(machine => ({ machine, engine: openPlain(machine) }));
+
+try {
+  const place = { directory: join(swarm.shared, 'jobs'), instance };
+  const plainPlace = { directory: work, instance: plainInstance };
+  const [, onWorker] = plain as [unknown, (typeof plain)[number]];
+  const node = onWorker.machine.nodeId;
+  // The first containers pull the image, start guards and create networks.
+  await Promise.all(swarm.machines.map(({ nodeId }) => runJob(swarmEngine, place, nodeId)));
+  await Promise.all(plain.map(({ engine }) => runJob(engine, plainPlace)));
+
+  showLoad('before');
+  const own: number[] = [];
+  const raw: number[] = [];
+  for (let round = 0; round < Number(options.rounds); round++) {
+    own.push(await runJob(swarmEngine, place, node));
+    raw.push(await runJob(onWorker.engine, plainPlace));
+  }
+  console.log(
+    `first line on a worker: ${median(own).toFixed(0)} ms; plain container there: ${median(raw).toFixed(0)} ms`,
+  );
+  report('first line on a worker, as a multiple of a plain container', median(own) / median(raw), '≤', 1.5);
+
+  const jobs = Number(options.jobs);
+  const rates: number[] = [];
+  for (let round = 0; round < Number(options.repeats); round++) {
+    const swarmMs = await runMany(jobs, swarm.machines.length * SLOTS, () => runJob(swarmEngine, place));
+    let next = 0;
+    // Each plain engine has as many slots as its node.
+    const plainMs = await runMany(jobs, swarm.machines.length * SLOTS, () =>
+      runJob((plain[next++ % plain.length] as (typeof plain)[number]).engine, plainPlace),
+    );
+    console.log(
+      `${jobs} jobs: ${((jobs * 1000) / swarmMs).toFixed(1)} per second; three plain engines: ${((jobs * 1000) / plainMs).toFixed(1)}`,
+    );
+    rates.push(plainMs / swarmMs);
+  }
+  report(`${jobs} jobs over three nodes, as a share of three plain engines`, median(rates), '≥', 0.9);
+  showLoad('after');
+} finally {
+  for (const { engine } of plain) engine.close();
+  swarmEngine.close();
+  await appliance.close();
+  rmSync(work, { recursive: true, force: true });
+}
+process.exitCode = exitStatus();
+
+function openPlain(machine: SwarmMachine): Engine {
+  return createDockerEngine({
+    dockerHost: `unix://${machine.socket}`,
+    instance: plainInstance,
+    network: 'bridge',
+    runAs: RUN_AS,
+  });
+}
+
+/** Runs a trivial job to its end, and removes it. Returns the time to its first line. */
+async function runJob(
+  engine: Engine,
+  place: { directory: string; instance: string },
+  node?: string,
+): Promise<number> {
+  const nonce = randomBytes(16).toString('hex');
+  // The sweep of the server leaves probes alone while they run.
+  const owner = { instance: place.instance, kind: 'probe', id: nonce.slice(0, 12) };
+  const directory = join(place.directory, `bench-${nonce}`);
+  mkdirSync(directory);
+  const outputFile = join(directory, 'output');
+  const signal = AbortSignal.timeout(120_000);
+  const startedAt = performance.now();
+  try {
+    await createOutput(outputFile);
+    const [image, network] = await Promise.all([engine.prepareImage(HOST_IMAGE), engine.ensureNetwork()]);
+    const name = resourceName(owner);
+    const started = engine.startContainer({
+      name,
+      owner,
+      image: image.reference,
+      command: entryCommand({
+        nonce,
+        steps: [{ name: COMMAND_STEP, script: 'echo line', environment: 'suite' }],
+      }),
+      environment: {},
+      workingDirectory: '/srv/project',
+      mounts: [...image.mounts, outputMount(outputFile)],
+      limits: { runAs: RUN_AS, memoryBytes: 256 << 20, cpus: 1, pids: 256, shmBytes: 64 << 20 },
+      network,
+      ...(engine.isRemote && {
+        remote: { nonce, layers: [], kept: [], deadlineAt: Date.now() + 120_000, ...(node && { node }) },
+      }),
+    });
+    let firstMs: number | undefined;
+    const gone = new AbortController().signal;
+    for await (const record of followOutput({ file: outputFile, fromByte: 0, nonce, signal, gone }))
+      if (record.kind === 'bytes') firstMs ??= performance.now() - startedAt;
+    await started;
+    await engine.removeContainer(name);
+    if (firstMs === undefined) throw new Error(`${name} printed nothing`);
+    return firstMs;
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+/** Returns how long all of them took, with so many at once. */
+async function runMany(count: number, atOnce: number, run: () => Promise<unknown>): Promise<number> {
+  const startedAt = performance.now();
+  let left = count;
+  await Promise.all(
+    Array.from({ length: atOnce }, async () => {
+      while (left-- > 0) await run();
+    }),
+  );
+  return performance.now() - startedAt;
+}
