@@ -2,10 +2,12 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { recordImage } from '../../src/store/images.ts';
+import { pollUntil } from '../drill/support/poll.ts';
+import { findSwarmOrphans } from '../drill/swarm/orphans.ts';
 import { type Appliance, startAppliance } from '../support/appliance.ts';
 import type { Wire } from '../support/client.ts';
 import { hasPrinted, type ProjectJourney, type SuiteFields } from '../support/journey.ts';
-import { startSwarmAppliance } from '../support/swarm-appliance.ts';
+import { type SwarmAppliance, startSwarmAppliance } from '../support/swarm-appliance.ts';
 import { openDependencies, tarOf, useIn } from './dependencies/fixture.ts';
 
 const MIB = 1024 ** 2;
@@ -32,7 +34,7 @@ const CASES: Record<string, Case> = {
     log: [/SIGKILL/],
   },
   'reports that memory ran out': {
-    command: 'x=$(head -c 300m /dev/zero | tr "\\0" x); echo ${#x}',
+    command: 'x=$(head -c 300m /dev/zero | tr "\\0" x); echo "$x" | wc -c',
     expect: { build_state: 'failed', exit_code: 137 },
     log: [/out of memory/],
   },
@@ -115,7 +117,11 @@ for (const engine of ['single', 'swarm'] as const)
           await check?.(log, build, project);
         });
       it('has no container, secret or file afterwards', async () => {
-        await appliance.containersUntil(names => names.length === 0);
+        if (engine === 'single') await appliance.containersUntil(names => names.length === 0);
+        else {
+          const find = () => findSwarmOrphans(appliance as SwarmAppliance);
+          assert.deepEqual(await pollUntil(60_000, find, found => found.length === 0), []);
+        }
       });
       it('says on which node it ran', () => {
         const nodes = new Set(
