@@ -22,6 +22,7 @@ import { keepScript, NODE_STEP } from './remote-script.ts';
 import {
   describeNodeRefusal,
   describeStatus,
+  isPassingRefusal,
   KILLED,
   LOST,
   MAX_ATTEMPTS,
@@ -250,7 +251,9 @@ export function classifyCompile(
 ): CompileVerdict {
   switch (outcome.kind) {
     case 'exit':
-      return classifyExit(outcome, options.memoryBytes);
+      return isPassingRefusal(outcome, options.attempts)
+        ? retryCompile(describeNodeRefusal(outcome.status), { ...options, retryLost: true })
+        : classifyExit(outcome, options.memoryBytes);
     case 'killed':
       return failedCompile(`The command ${KILLED}.`);
     case 'timed_out':

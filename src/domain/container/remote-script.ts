@@ -25,6 +25,9 @@ export const NODE_REFUSALS: Record<number, string> = {
   95: 'has other programs in /usr than the server: use an imported image, or install the same packages everywhere',
 };
 
+/** A node that has just returned sets its rules in a moment. */
+export const RULES_MISSING = 94;
+
 /** How old the last check of the firewall rules may be. */
 export const RULES_SECONDS = 15;
 

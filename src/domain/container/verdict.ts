@@ -4,7 +4,7 @@
 import type { BuildEvent } from '../build.ts';
 import { CHECKOUT_STEP } from './checkout-script.ts';
 import { COMMAND_STEP } from './entry-script.ts';
-import { NODE_REFUSALS, NODE_STEP } from './remote-script.ts';
+import { NODE_REFUSALS, NODE_STEP, RULES_MISSING } from './remote-script.ts';
 
 /** Why a running job is stopped. */
 export type StopReason = 'canceled' | 'disk_full' | 'too_big' | 'cache_too_big';
@@ -80,6 +80,10 @@ export const NOT_RETRIED = 'It is not run again, because it may still be running
 export const describeNodeRefusal = (status: number) =>
   `The command did not run: the node ${NODE_REFUSALS[status] ?? `failed its check with ${status}`}.`;
 
+/** Whether the node may run the command next time. Nothing has run. */
+export const isPassingRefusal = ({ step, status }: { step: string; status: number }, attempts: number) =>
+  step === NODE_STEP && status === RULES_MISSING && attempts < MAX_ATTEMPTS;
+
 /** Retries after a failure of Docker, at most MAX_ATTEMPTS times in all. */
 function retryBuild(
   reason: string,
@@ -114,7 +118,9 @@ export function classifyOutcome(
   const errored = (error: string): Verdict => ({ event: 'error', exitCode: null, error, lines: [error] });
   switch (outcome.kind) {
     case 'exit':
-      return classifyExit(outcome, options.memoryBytes, options.findLaunched?.(outcome.step));
+      return isPassingRefusal(outcome, options.attempts)
+        ? retryBuild(describeNodeRefusal(outcome.status), { ...options, retryLost: true })
+        : classifyExit(outcome, options.memoryBytes, options.findLaunched?.(outcome.step));
     case 'killed':
       return outcome.step === COMMAND_STEP
         ? { event: 'fail', exitCode: null, error: null, lines: [`the command ${KILLED}`] }

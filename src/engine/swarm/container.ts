@@ -26,15 +26,7 @@ import { type EngineContext, withInternalContainer } from '../docker/create-cont
 import { type Containers, EngineRefused, EngineUnavailable, type PreparedImage } from '../engine.ts';
 import type { Attempt, Attempts } from './attempts.ts';
 import { createSecrets, SERVICE_LABEL } from './secrets.ts';
-import {
-  type Cluster,
-  exitCodeOf,
-  hasEnded,
-  type Node,
-  rejectionOf,
-  type Task,
-  taskLabels,
-} from './tasks.ts';
+import { type Cluster, hasEnded, type Node, rejectionOf, type Task, taskLabels } from './tasks.ts';
 
 /** Swarm accepts names of up to 63 characters. */
 const SUFFIX_LENGTH = 6;
@@ -48,6 +40,8 @@ const PLACEMENT_MS = 30_000;
 const MAX_REJECTIONS = 3;
 /** The networks of an engine that has just started are not ready yet. */
 const PASSING_REJECTION = /network \S+ (exists|not found|does not exist)/i;
+/** Also of a container that runs, when its node is drained. */
+const LATE_REJECTION = /no longer meets constraints/i;
 /** How long a removal waits for the nodes. A node that is down does not respond. */
 const REMOVAL_MS = 15_000;
 
@@ -214,6 +208,8 @@ export function createSwarmContainers(context: EngineContext, options: Container
       // The job was stopped meanwhile.
       if (!task && (await findServices(service)).length === 0) return undefined;
       const state = task?.Status.State;
+      // It may have run before, so it ends the attempt.
+      if (task && state === 'rejected' && LATE_REJECTION.test(rejectionOf(task))) return undefined;
       if (task && state === 'rejected') {
         await removeService(service);
         return rejectionOf(task);
@@ -265,7 +261,8 @@ export function createSwarmContainers(context: EngineContext, options: Container
     // It starts by itself as soon as a node has a free slot.
     const running = { running: true, exitCode: undefined, oomKilled: false, startedAt };
     if (!task) return running;
-    const ended = { running: false, exitCode: exitCodeOf(task), oomKilled: false, startedAt };
+    // Swarm reports exit code 0 for a container that ended with the engine of its node.
+    const ended = { running: false, exitCode: undefined, oomKilled: false, startedAt };
     if (task.Status.State === 'rejected') return { ...ended, reason: rejectionOf(task) };
     if (hasEnded(task)) return ended;
     const lost = await findLostNode(task, service.Spec.Name);

@@ -90,7 +90,3 @@ export function ownerOfTask({ Spec }: Task): Ownership | undefined {
 
 const ENDED = new Set(['complete', 'failed', 'shutdown', 'rejected', 'orphaned', 'remove']);
 export const hasEnded = (task: Task) => ENDED.has(task.Status.State);
-
-/** The exit code is right only if the container ended by itself. */
-export const exitCodeOf = ({ Status }: Task) =>
-  Status.State === 'complete' || Status.State === 'failed' ? Status.ContainerStatus?.ExitCode : undefined;

@@ -45,3 +45,36 @@ test('a launch command that fails or does not return makes the build errored, an
   const failed = classifyOutcome(exit, { ...limits, findLaunched });
   assert.equal(failed.error, 'The launch command of PostgreSQL failed with 137 (SIGKILL): the log says why.');
 });
+
+test('a lost build is run again, unless RETRY_LOST is off', () => {
+  const limits = { attempts: 1, timeoutMs: 1, memoryBytes: 1, diskBytes: 1, cacheLimitBytes: 1 };
+  const lost = { kind: 'lost', reason: 'The node n2 does not respond.' } as const;
+  const again = classifyOutcome(lost, { ...limits, retryLost: true });
+  assert.deepEqual([again.event, again.error], ['requeue', null]);
+  assert.match(again.lines[0] as string, /^The node n2 does not respond\. /);
+  assert.equal(classifyOutcome(lost, { ...limits, attempts: 3, retryLost: true }).event, 'error');
+  const ended = classifyOutcome(lost, { ...limits, retryLost: false });
+  assert.equal(ended.event, 'error');
+  assert.match(ended.error as string, /RETRY_LOST/);
+});
+
+test('a node that refuses a command makes the build errored, except while it sets its firewall rules', () => {
+  const limits = {
+    attempts: 1,
+    retryLost: false,
+    timeoutMs: 1,
+    memoryBytes: 1,
+    diskBytes: 1,
+    cacheLimitBytes: 1,
+  };
+  const refused = (status: number, attempts = 1) =>
+    classifyOutcome({ kind: 'exit', step: 'node', status, outOfMemory: false }, { ...limits, attempts });
+  for (const status of [91, 92, 93, 95]) assert.equal(refused(status).event, 'error');
+  assert.match(
+    refused(92).error as string,
+    /^The command did not run: the node would let .*no-new-privileges/,
+  );
+  assert.equal(refused(94).event, 'requeue');
+  assert.equal(refused(94, 3).event, 'error');
+  assert.match(refused(94, 3).error as string, /firewall rules/);
+});
