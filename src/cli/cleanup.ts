@@ -51,7 +51,9 @@ export const cleanup: Command = {
       }
       const removed = (what: string) => void printLines(`removed ${what}`);
       await removeContainersAndVolumes(engine, removed);
-      await removeNetworkAndRules(engine, removed);
+      const unreached = await removeNetworkAndRules(engine, removed);
+      for (const node of unreached)
+        printLines(`the node ${node} did not respond: restart it, and its firewall rules are gone`);
       await removeCreatedImages(engine, removed);
       return printLines(`everything of the instance ${instance} is removed`);
     } finally {

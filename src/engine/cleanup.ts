@@ -44,11 +44,15 @@ export async function removeContainersAndVolumes(
   }
 }
 
-/** The network must have no containers. */
-export async function removeNetworkAndRules(engine: Engine, onRemoved: OnRemoved = () => {}): Promise<void> {
-  const { names, rules } = await engine.removeNetworks();
+/** The network must have no containers. Returns the names of nodes that did not respond, whose rules are still there. */
+export async function removeNetworkAndRules(
+  engine: Engine,
+  onRemoved: OnRemoved = () => {},
+): Promise<string[]> {
+  const { names, rules, unreached = [] } = await engine.removeNetworks();
   for (const name of names) onRemoved(`network ${name}`);
   if (rules > 0) onRemoved(`${rules} firewall ${rules === 1 ? 'rule' : 'rules'}`);
+  return unreached;
 }
 
 /** Keeps an image that a container uses, for example of another instance. */

@@ -242,8 +242,11 @@ export type Network = {
   /** Checks the firewall rules while containers run: `restored` if some were missing. */
   protectNetwork(): Promise<'intact' | 'restored'>;
   listNetworks(): Promise<string[]>;
-  /** Removes the instance's networks, which must have no containers, and its firewall rules. */
-  removeNetworks(): Promise<{ names: string[]; rules: number }>;
+  /**
+   * Removes the instance's networks, which must have no containers, and its firewall rules. `unreached` are the nodes
+   * that did not respond, so that their rules are still there.
+   */
+  removeNetworks(): Promise<{ names: string[]; rules: number; unreached?: string[] }>;
 };
 
 /** What a job finds on a node: one entry for each thing that it checks. */
