@@ -24,6 +24,7 @@ export const demo: Command = {
   positionals: [],
   flags: {
     once: 'flag',
+    swarm: 'flag',
     ...Object.fromEntries(accepted.map(({ name }) => [flagOf(name).slice(2), 'value'] as const)),
   },
   help: [
@@ -32,6 +33,8 @@ export const demo: Command = {
     'until it is stopped. Needs Docker, git, ssh, curl, cc and make. Leaves nothing behind.',
     '',
     `  ${'--once'.padEnd(28)} exits after the summary; exit status 0 when everything went as expected`,
+    `  ${'--swarm'.padEnd(28)} runs builds on three machines of a swarm, in namespaces of this host, and takes the power of`,
+    `  ${''.padEnd(28)} one of them; needs root`,
     '',
     'Settings, as in "assay serve":',
     '',
@@ -42,6 +45,7 @@ export const demo: Command = {
     const { runDemo } = await import('../demo/run.ts');
     const rest = new Map(flags);
     const once = rest.delete('--once');
-    return runDemo({ flags: rest, environment, once });
+    const swarm = rest.delete('--swarm');
+    return runDemo({ flags: rest, environment, once, swarm });
   },
 };

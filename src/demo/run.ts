@@ -23,6 +23,7 @@ import { GIT_HOST, history, LIVE, WEBSITE } from './sample.ts';
 import { runScenario } from './scenario.ts';
 import { createScreen, type Screen } from './screen.ts';
 import { printSignIn, printSummary } from './summary.ts';
+import { performSwarm } from './swarm-demo.ts';
 
 const EMAIL = 'demo@example.org';
 const SCENARIO_MS = 5 * 60_000;
@@ -32,6 +33,8 @@ type DemoOptions = {
   flags: ReadonlyMap<string, string>;
   environment: NodeJS.ProcessEnv;
   once: boolean;
+  /** Three machines instead of this host. */
+  swarm: boolean;
 };
 
 export async function runDemo(options: DemoOptions): Promise<number> {
@@ -43,7 +46,8 @@ export async function runDemo(options: DemoOptions): Promise<number> {
   const cleanups: (() => unknown)[] = [];
   let status = 1;
   try {
-    status = await perform(settings, options.once, screen, stopped.signal, cleanups);
+    const run = options.swarm ? performSwarm : perform;
+    status = await run(settings, options.once, screen, stopped.signal, cleanups);
   } catch (error) {
     screen.clear();
     if (stopped.signal.aborted) process.stderr.write('assay: stopped before the end\n');
