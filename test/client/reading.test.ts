@@ -200,7 +200,7 @@ describe('Commands that read results', () => {
       }),
     ) as [string, string];
     const ofSeveralNodes = await output(['builds', String(first.buildRequestId)]);
-    assert.match(ofSeveralNodes, new RegExp(`^errored +${errored} .* builder-1  No reason\\.$`, 'm'));
+    assert.match(ofSeveralNodes, new RegExp(`^timed out +${timedOut} .* builder-1  No reason\\.$`, 'm'));
     const elsewhere = { ASSAY_URL: 'https://127.0.0.1:1' };
     for (const [args, expected, env = {}] of [
       [['logs', '-f', lint.id_str], 0],
