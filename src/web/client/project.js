@@ -3,14 +3,13 @@
 
 import { listElements, showState } from './dom.js';
 import { morph } from './morph.js';
-import { reconnectLater } from './stream.js';
+import { RETRY_MS, reconnectLater, TIMEOUT_MS } from './stream.js';
 
 const GATHER_MS = 300;
 /** A build of many suites has many events: the page is not requested again for each. */
 const PAUSE_MS = 1_000;
 /** Nobody sees a hidden page. Its title and icon may come later. */
 const HIDDEN_PAUSE_MS = 5_000;
-const TIMEOUT_MS = 15_000;
 const [source] = listElements(document, '[data-stream]');
 const page = source?.dataset.page ?? location.pathname + location.search;
 /** @type {number | undefined} */
@@ -44,21 +43,26 @@ async function refresh() {
   refreshedAt = performance.now();
   const isHidden = document.hidden;
   if (isHidden) isBehind = true;
+  // The stream may be back already, and report nothing until the next change.
+  let mustRetry = true;
   try {
     // The server leaves out the parts that the page has already, which it knows by their hashes.
     const known = listElements(document, '[data-hash]').map(part => part.dataset.hash ?? '');
     const answer = await fetch(page, {
-      redirect: 'error',
+      redirect: 'manual',
       headers: { 'assay-live': isHidden ? 'head' : `parts ${known.join(' ')}` },
       signal: AbortSignal.timeout(TIMEOUT_MS),
     });
     if (answer.ok) show(new DOMParser().parseFromString(await answer.text(), 'text/html'));
+    // The session has ended, or the page is gone.
+    mustRetry = !answer.ok && answer.type !== 'opaqueredirect' && ![401, 403, 404].includes(answer.status);
     if (!isHidden) isBehind = false;
   } catch {
-    // The server is away for a moment: the page is loaded again when the stream is back.
+    // The server is away for a moment.
   }
   isLoading = false;
-  if (isStale || (isBehind && !document.hidden)) refreshSoon();
+  if (mustRetry) refreshSoon(RETRY_MS);
+  else if (isStale || (isBehind && !document.hidden)) refreshSoon();
   isStale = false;
   poll();
 }

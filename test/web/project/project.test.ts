@@ -414,6 +414,28 @@ describe('the page of a project', { timeout: 600_000 }, () => {
     await person.context.close();
   });
 
+  it('asks again for what it missed, if that could not be loaded either', async () => {
+    const project = fixture.makeProject('Behind two proxies');
+    const suites = fixture.makeSuites(project, 'Unit tests');
+    const commit = fixture.makeCommit(project, 'Open the gate', suites);
+    const person = await fixture.arrive();
+    const { page } = person;
+    await person.go(`/ui/projects/${project.id}`);
+    const failed = Promise.withResolvers<void>();
+    await page.route(
+      url => url.pathname === `/ui/projects/${project.id}`,
+      async route => {
+        await route.fulfill({ status: 502, body: 'Bad gateway' });
+        failed.resolve();
+      },
+      { times: 1 },
+    );
+    fixture.end(commit, 'start');
+    await failed.promise;
+    await page.getByRole('link', { name: 'Unit tests Running' }).waitFor();
+    await person.context.close();
+  });
+
   it('lists a hundred projects with their last commits and trends quickly', async () => {
     const person = await fixture.arrive();
     await person.go('/');
