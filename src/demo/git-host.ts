@@ -8,7 +8,7 @@ import ssh2, { type AuthContext, type ServerChannel, type Session } from 'ssh2';
 import { generateKeyPair } from '../domain/ssh-key.ts';
 import { gitEnvironment } from './repository.ts';
 
-type GitHost = {
+export type GitHost = {
   port: number;
   /** An OpenSSH client configuration that reaches this host under the given name. */
   clientConfig(name: string): string;

@@ -1,32 +1,24 @@
 // Runs the demo: checks the host, starts the server, the Git host and the receiver, runs the scenario, and removes
 // everything.
 import { once } from 'node:events';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { startApp } from '../app.ts';
 import { readSettings, type Settings } from '../config.ts';
-import { hashPassword, newReadableSecret, newSecret } from '../domain/secret.ts';
 import { hookTokenFile, postReceiveScript } from '../domain/trigger/post-receive.ts';
 import { createLog } from '../log.ts';
-import { createAccount } from '../store/accounts.ts';
-import { tlsDirectory } from '../store/data/paths.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
 import { version } from '../version.ts';
-import { createApiClient } from './api-client.ts';
-import { startGitHost } from './git-host.ts';
 import { checkHost, DemoFailure, removeTraces } from './host.ts';
 import { startReceiver } from './receiver.ts';
-import { createRepository, installHook, pushCommit } from './repository.ts';
+import { installHook, pushCommit } from './repository.ts';
 import { GIT_HOST, history, LIVE, WEBSITE } from './sample.ts';
 import { runScenario } from './scenario.ts';
 import { createScreen, type Screen } from './screen.ts';
+import { type Cleanups, createPlace, startDemoGitHost, startDemoServer } from './server.ts';
 import { printSignIn, printSummary } from './summary.ts';
 import { performSwarm } from './swarm-demo.ts';
 
-const EMAIL = 'demo@example.org';
-const SCENARIO_MS = 5 * 60_000;
 const DEFAULT_PORT = 8443;
 
 type DemoOptions = {
@@ -43,7 +35,7 @@ export async function runDemo(options: DemoOptions): Promise<number> {
   const stopped = listenForStop();
   // Closing the terminal breaks the output, and must not prevent the clean-up.
   process.stdout.on('error', () => {});
-  const cleanups: (() => unknown)[] = [];
+  const cleanups: Cleanups = [];
   let status = 1;
   try {
     const run = options.swarm ? performSwarm : perform;
@@ -60,7 +52,7 @@ export async function runDemo(options: DemoOptions): Promise<number> {
 }
 
 /** Runs every step, even if others fail. */
-async function removeAll(screen: Screen, cleanups: (() => unknown)[]): Promise<boolean> {
+async function removeAll(screen: Screen, cleanups: Cleanups): Promise<boolean> {
   const step = screen.step('Clean-up');
   const left: string[] = [];
   for (const one of cleanups.reverse()) {
@@ -83,7 +75,7 @@ async function perform(
   endsAtOnce: boolean,
   screen: Screen,
   stop: AbortSignal,
-  cleanups: (() => unknown)[],
+  cleanups: Cleanups,
 ): Promise<number> {
   const startedAt = performance.now();
   const { paint } = screen;
@@ -94,46 +86,30 @@ async function perform(
   stop.throwIfAborted();
 
   const starting = screen.step('Server');
-  const place = await mkdtemp(join(tmpdir(), 'assay-demo-'));
-  cleanups.push(() => rm(place, { recursive: true, force: true }));
+  const place = await createPlace(cleanups);
   const settings = { ...chosen, data: join(place, 'data') };
   // The receiver is on this host and must not be called through a proxy.
   const direct = process.env.NO_PROXY || process.env.no_proxy;
   process.env.NO_PROXY = [direct, '127.0.0.1'].filter(Boolean).join(',');
   const log = createLog(line => screen.print(line.trimEnd()));
-  const app = await startApp(settings, { ...log, info() {} });
+  const server = await startDemoServer(settings, { ...log, info() {} });
+  const { app, email, password, apiKey, caPath } = server;
   const instance = instanceOf(app.db);
   cleanups.push(
     () => removeTraces(settings, instance),
     () => app.close(),
   );
-  const password = newReadableSecret(3, 5);
-  const apiKey = newSecret('assay');
-  const passwordHash = await hashPassword(password);
-  createAccount(app.db, { email: EMAIL, kind: 'user', admin: true, passwordHash, apiKey });
-  starting.end(`${app.url}, account ${EMAIL}`);
+  starting.end(`${app.url}, account ${email}`);
 
   const hosting = screen.step('Git host');
   const repositories = join(place, 'repositories');
   const website = join(repositories, WEBSITE);
-  await createRepository(website, history);
-  await createRepository(join(repositories, LIVE));
-  const gitHost = await startGitHost(repositories);
-  cleanups.push(() => gitHost.close());
-  await writeFile(join(settings.data, 'ssh', 'config'), gitHost.clientConfig(GIT_HOST));
+  const gitHost = await startDemoGitHost(repositories, settings.data, cleanups, [LIVE]);
   hosting.end(`${GIT_HOST}, SSH on port ${gitHost.port} of loopback, ${history.length} commits`);
 
   const receiver = await startReceiver();
   cleanups.push(() => receiver.close());
-  const caPath = join(tlsDirectory(settings.data), 'ca.pem');
-  const api = createApiClient({
-    url: app.url,
-    ca: await readFile(caPath, 'utf8'),
-    email: EMAIL,
-    apiKey,
-    signal: AbortSignal.any([stop, AbortSignal.timeout(SCENARIO_MS)]),
-  });
-  cleanups.push(() => api.close());
+  const api = await server.openApi(stop, cleanups);
   const { projectId, ran } = await runScenario({
     api,
     screen,
@@ -160,7 +136,7 @@ async function perform(
       Artifacts: `${buildOf('main: Site')}/artifacts`,
       'Flaky tests': `${project}/flaky`,
     },
-    email: EMAIL,
+    email,
     password,
     apiKey,
     caPath,

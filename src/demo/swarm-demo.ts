@@ -1,34 +1,26 @@
 // The demo with several machines: a server whose builds run on three machines of a swarm, one of which loses its power.
 import { once } from 'node:events';
-import { chmod, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { chmod, mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { startApp } from '../app.ts';
 import type { Settings } from '../config.ts';
-import { hashPassword, newReadableSecret, newSecret } from '../domain/secret.ts';
 import { createLog } from '../log.ts';
-import { createAccount } from '../store/accounts.ts';
-import { tlsDirectory } from '../store/data/paths.ts';
 import { version } from '../version.ts';
 import { startWorkers } from '../work/workers.ts';
-import { type ApiClient, createApiClient, type Wire } from './api-client.ts';
-import { startGitHost } from './git-host.ts';
-import { createRepository } from './repository.ts';
-import { addressOf, GIT_HOST, history, WEBSITE } from './sample.ts';
+import type { ApiClient, Wire } from './api-client.ts';
+import { addressOf, GIT_HOST, WEBSITE } from './sample.ts';
 import type { SummaryRow } from './scenario.ts';
 import type { Screen } from './screen.ts';
+import { type Cleanups, createPlace, startDemoGitHost, startDemoServer } from './server.ts';
 import { printSummary } from './summary.ts';
 import { type SwarmMachine, startSwarmMachines } from './swarm-machines.ts';
 import { watchProject } from './watch.ts';
 
-const EMAIL = 'demo@example.org';
 const MACHINES = 3;
 /** A real swarm notices a dead machine after 15 s, and Assay waits for 60 s more. */
 const HEARTBEAT_MS = 1_000;
 const LOST_AFTER_MS = 3_000;
 const BUILD_SECONDS = 12;
-const DEMO_MS = 5 * 60_000;
 const POLL_MS = 500;
 
 const command = `for second in $(seq ${BUILD_SECONDS}); do echo "$ASSAY_SUITE: $second of ${BUILD_SECONDS}"; sleep 1; done`;
@@ -39,7 +31,7 @@ export async function performSwarm(
   endsAtOnce: boolean,
   screen: Screen,
   stop: AbortSignal,
-  cleanups: (() => unknown)[],
+  cleanups: Cleanups,
 ): Promise<number> {
   const startedAt = performance.now();
   const { paint } = screen;
@@ -47,8 +39,7 @@ export async function performSwarm(
   screen.print();
 
   const starting = screen.step('Machines');
-  const place = await mkdtemp(join(tmpdir(), 'assay-demo-'));
-  cleanups.push(() => rm(place, { recursive: true, force: true }));
+  const place = await createPlace(cleanups);
   await chmod(place, 0o711);
   const swarm = await startSwarmMachines({
     count: MACHINES,
@@ -76,32 +67,18 @@ export async function performSwarm(
   };
   const log = createLog(line => screen.print(line.trimEnd()));
   // Lost machines are part of the demo.
-  const app = await startApp(settings, { ...log, info() {}, warn() {} }, options =>
+  const server = await startDemoServer(settings, { ...log, info() {}, warn() {} }, options =>
     startWorkers({ ...options, lostAfterMs: LOST_AFTER_MS }),
   );
+  const { app, email, password, caPath: caFile } = server;
   cleanups.push(() => app.close());
-  const caFile = join(tlsDirectory(settings.data), 'ca.pem');
   const registry = { host: new URL(app.url).host, caFile };
   await Promise.all(swarm.machines.map(machine => machine.trust(registry)));
-  const [password, apiKey] = [newReadableSecret(3, 5), newSecret('assay')];
-  const passwordHash = await hashPassword(password);
-  createAccount(app.db, { email: EMAIL, kind: 'user', admin: true, passwordHash, apiKey });
   serving.end(`${app.url}, ENGINE=swarm`);
 
   const hosting = screen.step('Git host');
-  const repositories = join(place, 'repositories');
-  await createRepository(join(repositories, WEBSITE), history);
-  const gitHost = await startGitHost(repositories);
-  cleanups.push(() => gitHost.close());
-  await writeFile(join(settings.data, 'ssh', 'config'), gitHost.clientConfig(GIT_HOST));
-  const api = createApiClient({
-    url: app.url,
-    ca: await readFile(caFile, 'utf8'),
-    email: EMAIL,
-    apiKey,
-    signal: AbortSignal.any([stop, AbortSignal.timeout(DEMO_MS)]),
-  });
-  cleanups.push(() => api.close());
+  const gitHost = await startDemoGitHost(join(place, 'repositories'), settings.data, cleanups);
+  const api = await server.openApi(stop, cleanups);
   const project = await api.post('/projects', { name: 'Website', repository_url: addressOf(WEBSITE) });
   gitHost.allow(String(project.ssh_public_key));
   hosting.end(`${GIT_HOST}, SSH on port ${gitHost.port} of loopback`);
@@ -111,7 +88,7 @@ export async function performSwarm(
   const isGood = rows.every(row => row.isGood);
   if (endsAtOnce) return isGood ? 0 : 1;
   screen.print(`Nodes      ${app.url}/ui/admin/nodes`);
-  screen.print(`Sign in    ${EMAIL}, password ${password}`);
+  screen.print(`Sign in    ${email}, password ${password}`);
   screen.print(`CA         ${caFile}`);
   screen.print('Stop it with Ctrl+C: everything is removed.');
   if (!stop.aborted) await once(stop, 'abort');

@@ -23,8 +23,11 @@ export async function startSwarmAppliance(
       ...appliance,
       swarm,
       async close() {
-        await appliance.close();
-        await swarm.close();
+        try {
+          await appliance.close();
+        } finally {
+          await swarm.close();
+        }
       },
     };
   } catch (error) {
