@@ -84,12 +84,13 @@ const list: Command = {
   ],
   run: invocation =>
     withData(invocation, async (db, settings) => {
-      if (settings.engine !== 'swarm')
+      const { shared } = settings;
+      if (settings.engine !== 'swarm' || shared === undefined)
         return print(invocation, [], ['Builds run on this host only (setting ENGINE).']);
       const swarm = openSwarm({ ...settings, environment: invocation.environment });
       try {
         checkManager(await swarm.inspect());
-        const nodes = await swarm.listNodes(instanceOf(db));
+        const nodes = await swarm.listNodes({ instance: instanceOf(db), shared });
         return print(invocation, nodes.map(present), table([HEADS, ...nodes.map(describe)]));
       } finally {
         swarm.close();

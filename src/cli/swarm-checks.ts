@@ -43,7 +43,7 @@ export async function checkSwarm(options: {
       ...(image === HOST_IMAGE ? [{ name: 'image on nodes', ...hostOnNodes }] : []),
     ];
     if (!state.isManager) return checks;
-    const nodes = await swarm.listNodes(options.instance);
+    const nodes = await swarm.listNodes({ instance: options.instance, shared });
     checks.push({ name: 'nodes', ...checkNodes(nodes) });
     for (const node of nodes) checks.push(...checkNode(node));
     if (options.probe && nodes.some(({ unusable }) => unusable === undefined))

@@ -2,7 +2,7 @@
 // own address, host name, firewall and settings. It can lose its engine, its power or its cable.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, existsSync, openSync, readFileSync } from 'node:fs';
-import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type DockerClient, openDocker } from '../engine/docker/client.ts';
@@ -234,8 +234,9 @@ export async function startMachine(options: MachineOptions): Promise<Machine> {
     },
   };
   try {
-    await rm(directory, { recursive: true, force: true });
     await mkdir(directory, { recursive: true });
+    // Not the directory itself: it may be a disk.
+    for (const name of await readdir(directory)) await rm(join(directory, name), { recursive: true });
     await powerOn();
     await startEngine();
     return machine;

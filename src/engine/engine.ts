@@ -264,7 +264,10 @@ export type Nodes = {
   probeNodes(): Promise<NodeProbe[]>;
   /** Of the last check; undefined if the engine leaves it to the caller. */
   capacity(): Capacity | undefined;
-  /** The name of the node that a container runs on or ran on last. Undefined if it is the engine's own host, or unknown. */
+  /**
+   * The name of the node that a container runs on or ran on last. Undefined if it is the engine's own host, or unknown, for
+   * example while the engine does not respond.
+   */
   findNode(container: string): Promise<string | undefined>;
 };
 

@@ -116,7 +116,9 @@ export function createContainerHost(options: {
   let isChecking = false;
   let hasFailed = false;
   const checks = setInterval(async () => {
-    if (isChecking || reason !== undefined || !options.isBusy()) return;
+    // Without a slot no start would check them, and missing rules may be why no node has one.
+    const isNeeded = options.isBusy() || engine.capacity()?.slots === 0;
+    if (isChecking || reason !== undefined || !isNeeded) return;
     isChecking = true;
     try {
       await engine.protectNetwork();

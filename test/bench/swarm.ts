@@ -51,15 +51,15 @@ try {
   const [, onWorker] = plain as [unknown, (typeof plain)[number]];
   const node = onWorker.machine.nodeId;
   // The first containers pull the image, start guards and create networks.
-  await Promise.all(swarm.machines.map(({ nodeId }) => runJob(swarmEngine, place, nodeId)));
-  await Promise.all(plain.map(({ engine }) => runJob(engine, plainPlace)));
+  await Promise.all(swarm.machines.map(({ nodeId }) => timeToFirstLine(swarmEngine, place, nodeId)));
+  await Promise.all(plain.map(({ engine }) => timeToFirstLine(engine, plainPlace)));
 
   showLoad('before');
   const own: number[] = [];
   const raw: number[] = [];
   for (let round = 0; round < Number(options.rounds); round++) {
-    own.push(await runJob(swarmEngine, place, node));
-    raw.push(await runJob(onWorker.engine, plainPlace));
+    own.push(await timeToFirstLine(swarmEngine, place, node));
+    raw.push(await timeToFirstLine(onWorker.engine, plainPlace));
   }
   console.log(
     `first line on a worker: ${median(own).toFixed(0)} ms; plain container there: ${median(raw).toFixed(0)} ms`,
@@ -99,12 +99,14 @@ function openPlain(machine: SwarmMachine): Engine {
   });
 }
 
-/** Runs a trivial job to its end, and removes it. Returns the time to its first line. */
+type Ran = { firstMs: number; removed: Promise<void> };
+
+/** Runs a trivial job to its end. As in production, the next job does not wait until this one has been removed. */
 async function runJob(
   engine: Engine,
   place: { directory: string; instance: string },
   node?: string,
-): Promise<number> {
+): Promise<Ran> {
   const nonce = randomBytes(16).toString('hex');
   // The sweep of the server leaves probes alone while they run.
   const owner = { instance: place.instance, kind: 'probe', id: nonce.slice(0, 12) };
@@ -113,6 +115,7 @@ async function runJob(
   const outputFile = join(directory, 'output');
   const signal = AbortSignal.timeout(120_000);
   const startedAt = performance.now();
+  const remove = () => rmSync(directory, { recursive: true, force: true });
   try {
     await createOutput(outputFile);
     const [image, network] = await Promise.all([engine.prepareImage(HOST_IMAGE), engine.ensureNetwork()]);
@@ -139,22 +142,30 @@ async function runJob(
     for await (const record of followOutput({ file: outputFile, fromByte: 0, nonce, signal, gone }))
       if (record.kind === 'bytes') firstMs ??= performance.now() - startedAt;
     await started;
-    await engine.removeContainer(name);
     if (firstMs === undefined) throw new Error(`${name} printed nothing`);
-    return firstMs;
-  } finally {
-    rmSync(directory, { recursive: true, force: true });
+    return { firstMs, removed: engine.removeContainer(name).finally(remove) };
+  } catch (error) {
+    remove();
+    throw error;
   }
 }
 
-/** Returns how long all of them took, with so many at once. */
-async function runMany(count: number, atOnce: number, run: () => Promise<unknown>): Promise<number> {
+async function timeToFirstLine(...job: Parameters<typeof runJob>): Promise<number> {
+  const { firstMs, removed } = await runJob(...job);
+  await removed;
+  return firstMs;
+}
+
+/** Returns how long all of them took, with so many at once, until the last one was removed. */
+async function runMany(count: number, atOnce: number, run: () => Promise<Ran>): Promise<number> {
   const startedAt = performance.now();
   let left = count;
+  const removals: Promise<void>[] = [];
   await Promise.all(
     Array.from({ length: atOnce }, async () => {
-      while (left-- > 0) await run();
+      while (left-- > 0) removals.push((await run()).removed);
     }),
   );
+  await Promise.all(removals);
   return performance.now() - startedAt;
 }

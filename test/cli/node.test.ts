@@ -7,6 +7,7 @@ import { after, before, describe, test } from 'node:test';
 import type { SwarmMachine } from '../../src/demo/swarm-machines.ts';
 import { createDataDirectory } from '../../src/store/data/data.ts';
 import { tlsDirectory } from '../../src/store/data/paths.ts';
+import { pollUntil } from '../drill/support/poll.ts';
 import { SWARM_SKIP, startSwarm, type TestSwarm } from '../support/swarm.ts';
 import { runAssay, temporaryDirectory } from './program.ts';
 
@@ -123,9 +124,12 @@ describe('The commands for nodes', { skip: SWARM_SKIP, timeout: 300_000 }, () =>
 
   test('the list has each node with its slots, and says why one gets no builds', async () => {
     const [manager, worker] = swarm.machines as [SwarmMachine, SwarmMachine];
-    const nodes = on(manager, 'docker', 'node', 'ls', '--format', '{{.ID}} {{.Status}} {{.Hostname}}').stdout;
-    const [, id = ''] = new RegExp(`^(\\S+) Ready ${worker.name}$`, 'm').exec(nodes) ?? [];
-    on(manager, 'docker', 'node', 'update', '--availability', 'pause', id);
+    // The list also has the former node of the machine, from before it joined again.
+    const id = on(worker, 'docker', 'info', '--format', '{{.Swarm.NodeID}}').stdout.trim();
+    const isReady = () =>
+      on(manager, 'docker', 'node', 'inspect', '--format', '{{.Status.State}}', id).stdout === 'ready\n';
+    assert.ok(await pollUntil(30_000, isReady, holds => holds), 'a machine that joined becomes ready');
+    assert.equal(on(manager, 'docker', 'node', 'update', '--availability', 'pause', id).status, 0);
     const { status, stdout, stderr } = await runAssay(['node', 'list'], settings());
     assert.equal(status, 0, stderr);
     const [head = '', ...rows] = stdout.trimEnd().split('\n');

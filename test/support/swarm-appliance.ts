@@ -19,9 +19,14 @@ export async function startSwarmAppliance(
     const appliance = await startAppliance({ ...swarmSettings(swarm, port), ...overrides }, beginWork);
     const registry = { host: `${swarm.hostAddress}:${port}`, caFile: join(appliance.data, 'tls', 'ca.pem') };
     await Promise.all(swarm.machines.map(machine => machine.trust(registry)));
+    const add = async () => {
+      const machine = await swarm.add();
+      await machine.trust(registry);
+      return machine;
+    };
     return {
       ...appliance,
-      swarm,
+      swarm: { ...swarm, add },
       async close() {
         try {
           await appliance.close();

@@ -40,6 +40,8 @@ const PLACEMENT_MS = 30_000;
 const MAX_REJECTIONS = 3;
 /** The networks of an engine that has just started are not ready yet. */
 const PASSING_REJECTION = /network \S+ (exists|not found|does not exist)/i;
+/** Another node may have room. */
+const FULL_NODE = /no space left on device/i;
 /** Also of a container that runs, when its node is drained. */
 const LATE_REJECTION = /no longer meets constraints/i;
 /** How long a removal waits for the nodes. A node that is down does not respond. */
@@ -62,6 +64,8 @@ type ContainerOptions = {
   protect(network: string): Promise<unknown>;
   /** The fingerprint of the manager's /usr, which the image `host` of every node must have. */
   fingerprint(): Promise<string>;
+  /** The IDs of nodes that must get no container. Swarm does not know why, for example that their firewall failed. */
+  unusableNodes(): string[];
   /** How long the output of a container may stand still before it counts as lost, if its node is down. */
   lostAfterMs: number;
 };
@@ -77,6 +81,13 @@ export type SwarmContainers = Pick<
   | 'listContainers'
   | 'listStorage'
 > & { findNode(container: string): Promise<string | undefined> };
+
+/** No node had a free slot, and the service was removed. */
+class NotPlaced extends EngineUnavailable {
+  constructor(reason: string) {
+    super(`No node could run the container: ${reason}`, false);
+  }
+}
 
 type Service = { ID: string; CreatedAt: string; Spec: { Name: string; Labels: Record<string, string> } };
 
@@ -101,7 +112,12 @@ export function createSwarmContainers(context: EngineContext, options: Container
     return found.sort((a, b) => b.CreatedAt.localeCompare(a.CreatedAt));
   }
 
-  async function createService(service: string, plan: ContainerPlan, remote: RemotePlan): Promise<void> {
+  async function createService(
+    service: string,
+    plan: ContainerPlan,
+    remote: RemotePlan,
+    avoided: readonly string[],
+  ): Promise<void> {
     const network = plan.network === 'none' ? CLOSED_NETWORK.name : plan.network;
     await options.ensureVolumes(plan.mounts);
     const environment = plan.mounts.find(({ target }) => target === ENVIRONMENT_FILE);
@@ -184,7 +200,9 @@ export function createSwarmContainers(context: EngineContext, options: Container
         Placement: {
           Constraints: [
             `engine.labels.${NODE_LABEL}==yes`,
-            ...(remote.node === undefined ? [] : [`node.id==${remote.node}`]),
+            ...(remote.node === undefined
+              ? [...options.unusableNodes(), ...avoided].map(id => `node.id!=${id}`)
+              : [`node.id==${remote.node}`]),
           ],
         },
       },
@@ -196,8 +214,8 @@ export function createSwarmContainers(context: EngineContext, options: Container
     );
   }
 
-  /** Resolves when the container has started or ended, or with the reason for which its node rejected it. */
-  async function waitForStart(service: string): Promise<string | undefined> {
+  /** Resolves when the container has started or ended, or with the task that its node rejected. */
+  async function waitForStart(service: string): Promise<Task | undefined> {
     const giveUpAt = performance.now() + PLACEMENT_MS;
     for (let polls = 0; ; polls++) {
       const [task] = await cluster.tasksOf(service).catch(error => {
@@ -212,13 +230,13 @@ export function createSwarmContainers(context: EngineContext, options: Container
       if (task && state === 'rejected' && LATE_REJECTION.test(rejectionOf(task))) return undefined;
       if (task && state === 'rejected') {
         await removeService(service);
-        return rejectionOf(task);
+        return task;
       }
       if (task && (state === 'running' || hasEnded(task))) return undefined;
       if ((state === 'pending' || state === 'new') && performance.now() > giveUpAt) {
         const reason = task?.Status.Err || task?.Status.Message || 'no node has a free slot';
         await removeService(service);
-        throw new EngineUnavailable(`No node could run the container: ${reason}`, false);
+        throw new NotPlaced(reason);
       }
       await delay(polls < 20 ? FIRST_POLLS_MS : POLL_MS);
     }
@@ -295,12 +313,21 @@ export function createSwarmContainers(context: EngineContext, options: Container
       // Earlier attempts that could not be removed, because the manager did not respond.
       for (const { Spec } of found) if (Spec.Name !== service) await removeService(Spec.Name);
       let exists = found.some(({ Spec }) => Spec.Name === service);
+      const avoided: string[] = [];
       for (let rejections = 1; ; rejections++) {
-        if (!exists) await createService(service, plan, remote);
-        const rejection = await waitForStart(service);
-        if (rejection === undefined) return service;
-        if (rejections === MAX_REJECTIONS || !PASSING_REJECTION.test(rejection))
-          throw new EngineRefused(rejection);
+        if (!exists) await createService(service, plan, remote, avoided);
+        const rejected = await waitForStart(service).catch(error => {
+          // The service exists, so the container may run even if nothing responds now.
+          throw error instanceof EngineUnavailable && !(error instanceof NotPlaced)
+            ? new EngineUnavailable(error.message)
+            : error;
+        });
+        if (!rejected) return service;
+        const reason = rejectionOf(rejected);
+        const isFull = FULL_NODE.test(reason);
+        if (rejections === MAX_REJECTIONS || !(isFull || PASSING_REJECTION.test(reason)))
+          throw new EngineRefused(reason);
+        if (isFull && rejected.NodeID) avoided.push(rejected.NodeID);
         exists = false;
       }
     },
@@ -378,11 +405,16 @@ export function createSwarmContainers(context: EngineContext, options: Container
     },
 
     async findNode(container) {
-      const [service] = await findServices(container);
-      if (!service) return undefined;
-      const [task] = await cluster.tasksOf(service.ID);
-      const node = (await cluster.nodes()).find(({ ID }) => ID === task?.NodeID);
-      return node?.Description.Hostname;
+      try {
+        const [service] = await findServices(container);
+        if (!service) return undefined;
+        const [task] = await cluster.tasksOf(service.ID);
+        const node = (await cluster.nodes()).find(({ ID }) => ID === task?.NodeID);
+        return node?.Description.Hostname;
+      } catch (error) {
+        if (error instanceof EngineUnavailable || isRefused(error, 404)) return undefined;
+        throw error;
+      }
     },
   };
 

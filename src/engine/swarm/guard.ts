@@ -1,15 +1,19 @@
 // The two services that every node of the swarm runs: the guard keeps the firewall rules in place (guard-script.ts), and the
 // holder keeps the bridge of the network, which Docker would otherwise make and remove with each container.
 import { createHash } from 'node:crypto';
+import { readFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import { labelsOf, type Mount, ownershipOf, resourceName } from '../../domain/container/container-plan.ts';
 import { NODE_VARIABLE, NODES_DIRECTORY } from '../../domain/container/remote-script.ts';
 import { NODE_LABEL, type SwarmNetwork } from '../../domain/swarm.ts';
 import { type RegistryAuth, unlessRefused } from '../docker/client.ts';
 import type { EngineContext } from '../docker/create-container.ts';
 import { EngineRefused, GUARD_KIND } from '../engine.ts';
-import { type FileOwner, guardCommand, NOBODY } from './guard-script.ts';
+import { errorFile, type FileOwner, guardCommand, markerFile, NOBODY } from './guard-script.ts';
 import type { Task } from './tasks.ts';
 
+/** Of what a guard reports. */
+const MAX_ERROR = 400;
 const HOLDER_KIND = 'holder';
 const GUARD_BYTES = 64 * 1024 ** 2;
 const HOLDER_BYTES = 32 * 1024 ** 2;
@@ -91,6 +95,31 @@ export async function listNodeTasks(
     .filter(({ Spec }) => isNodeService(Spec.ContainerSpec?.Labels))
     .filter(({ Spec }) => kind === undefined || ownershipOf(Spec.ContainerSpec?.Labels)?.kind === kind)
     .sort((one, other) => other.CreatedAt.localeCompare(one.CreatedAt));
+}
+
+export type NodeProtection = {
+  /** When the rules of the node were found in place last, by the clock of the file server. */
+  checkedAt: Date | undefined;
+  /** Why they are not. */
+  error: string | undefined;
+};
+
+/** What the guards report to the directory, by the ID of the node. */
+export async function listProtection(
+  context: EngineContext,
+  directory: string,
+): Promise<Map<string, NodeProtection>> {
+  const latest = new Map<string, Task>();
+  for (const task of (await listNodeTasks(context, GUARD_KIND)).toReversed())
+    if (task.NodeID) latest.set(task.NodeID, task);
+  const describe = async ([nodeId, task]: [string, Task]): Promise<[string, NodeProtection]> => {
+    const marker = await stat(join(directory, markerFile(nodeId))).catch(() => undefined);
+    const reported = await readFile(join(directory, errorFile(nodeId)), 'utf8').catch(() => undefined);
+    // A node that cannot run the guard, for example because the image has mounts that the node lacks.
+    const error = reported?.trim().slice(0, MAX_ERROR) ?? (task.Status.Err || undefined);
+    return [nodeId, { checkedAt: marker?.mtime, error }];
+  };
+  return new Map(await Promise.all([...latest].map(describe)));
 }
 
 function isNodeService(labels: Record<string, string> | null | undefined): boolean {

@@ -13,7 +13,7 @@ import {
 } from '../../domain/swarm.ts';
 import { isRefused, unlessRefused } from '../docker/client.ts';
 import type { EngineContext } from '../docker/create-container.ts';
-import { EngineRefused, EngineUnavailable, GUARD_KIND, type Network, OWN_BRIDGE } from '../engine.ts';
+import { EngineRefused, EngineUnavailable, type Network, OWN_BRIDGE } from '../engine.ts';
 import {
   ensureServices,
   findOtherInstance,
@@ -25,7 +25,6 @@ import {
 } from './guard.ts';
 import {
   ADDRESSES_FILE,
-  errorFile,
   type FileOwner,
   markerFile,
   NOBODY,
@@ -45,18 +44,9 @@ export type SwarmNetworkOptions = {
   onRulesRestored?: ((network: string) => void) | undefined;
 };
 
-export type NodeProtection = {
-  /** When the rules of the node were found in place last, by the clock of the file server. */
-  checkedAt: Date | undefined;
-  /** Why they are not. */
-  error: string | undefined;
-};
-
 export type SwarmNetworks = Omit<Network, 'removeNetworks'> & {
   /** Resolves when the nodes have been told to protect the network, and those that are new had time to do so. */
   protect(network: string): ReturnType<Network['protectNetwork']>;
-  /** What the guards report, by the ID of the node. */
-  listProtection(): Promise<Map<string, NodeProtection>>;
   /** Also returns the names of nodes whose rules are still there, because their guard did not respond. */
   removeNetworks(): Promise<{ names: string[]; rules: number; unreached: string[] }>;
   /** Ends every wait. */
@@ -146,19 +136,6 @@ export function createSwarmNetwork(context: EngineContext, options: SwarmNetwork
     }
   }
 
-  async function listProtection(): Promise<Map<string, NodeProtection>> {
-    const [nodes, tasks] = await Promise.all([listNodes(), listNodeTasks(context, GUARD_KIND)]);
-    const describe = async ({ ID }: SwarmNode): Promise<[string, NodeProtection]> => {
-      const marker = await stat(inDirectory(markerFile(ID))).catch(() => undefined);
-      const reported = await readFile(inDirectory(errorFile(ID)), 'utf8').catch(() => undefined);
-      const [task] = tasks.filter(({ NodeID }) => NodeID === ID);
-      // A node that cannot run the guard, for example because the image has mounts that the node lacks.
-      const error = reported?.trim().slice(0, 400) ?? (task?.Status.Err || undefined);
-      return [ID, { checkedAt: marker?.mtime, error }];
-    };
-    return new Map(await Promise.all(nodes.map(describe)));
-  }
-
   const listNetworks = async () => {
     const found: string[] = [];
     if (await findOtherInstance(context)) return found;
@@ -235,7 +212,6 @@ export function createSwarmNetwork(context: EngineContext, options: SwarmNetwork
     },
     protect: check,
     protectNetwork: check,
-    listProtection,
     listNetworks,
     removeNetworks,
     close: () => closed.abort(),

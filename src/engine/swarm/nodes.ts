@@ -3,6 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import type { EngineNode } from '../../domain/node.ts';
 import { NODE_LABEL, SLOT_RESOURCE } from '../../domain/swarm.ts';
 import type { Capacity, Nodes } from '../engine.ts';
+import type { listProtection } from './guard.ts';
 import { type Cluster, hasEnded, type Node, ownerOfTask, type Task } from './tasks.ts';
 
 const CHECK_MS = 2_000;
@@ -11,18 +12,26 @@ const NO_NODE: Capacity = {
   reason: 'No node of the swarm runs containers: see "assay node list".',
 };
 
+type NodeSources = {
+  cluster: Cluster;
+  /** What the guards of the firewall report. */
+  readProtection(): ReturnType<typeof listProtection>;
+};
+
 /** In order of their names. */
-export async function listNodes(cluster: Cluster): Promise<EngineNode[]> {
-  const [nodes, tasks] = await Promise.all([cluster.nodes(), cluster.tasks()]);
-  return nodes.map(node => describe(node, tasks)).sort((a, b) => a.name.localeCompare(b.name));
+export async function listNodes({ cluster, readProtection }: NodeSources): Promise<EngineNode[]> {
+  const [nodes, tasks, protection] = await Promise.all([cluster.nodes(), cluster.tasks(), readProtection()]);
+  return nodes
+    .map(node => describe(node, tasks, protection.get(node.ID)?.error))
+    .sort((a, b) => a.name.localeCompare(b.name));
 }
 
-export function watchNodes(options: {
-  cluster: Cluster;
-  /** Called when a node has changed, except for what runs there. */
-  onCapacity(): void;
-}): Pick<Nodes, 'listNodes' | 'nodes' | 'capacity'> & { stop(): void } {
-  const { cluster } = options;
+export function watchNodes(
+  options: NodeSources & {
+    /** Called when a node has changed, except for what runs there. */
+    onCapacity(): void;
+  },
+): Pick<Nodes, 'listNodes' | 'nodes' | 'capacity'> & { stop(): void } {
   let current: Capacity = { slots: 0, reason: 'The nodes of the swarm are not known yet.' };
   let last: EngineNode[] = [];
   let isChecking = false;
@@ -31,7 +40,7 @@ export function watchNodes(options: {
     isChecking = true;
     try {
       const before = last;
-      last = await listNodes(cluster);
+      last = await listNodes(options);
       const slots = last
         .filter(({ unusable }) => unusable === undefined)
         .reduce((sum, node) => sum + node.slots, 0);
@@ -46,7 +55,7 @@ export function watchNodes(options: {
   const timer = setInterval(check, CHECK_MS).unref();
   check();
   return {
-    listNodes: () => listNodes(cluster),
+    listNodes: () => listNodes(options),
     nodes: () => last,
     capacity: () => current,
     stop: () => clearInterval(timer),
@@ -55,7 +64,11 @@ export function watchNodes(options: {
 
 const withoutJobs = ({ running: _, ...node }: EngineNode) => node;
 
-function describe({ ID, Spec, Description, Status }: Node, tasks: readonly Task[]): EngineNode {
+function describe(
+  { ID, Spec, Description, Status }: Node,
+  tasks: readonly Task[],
+  unprotected: string | undefined,
+): EngineNode {
   const { Hostname, Engine, Resources } = Description;
   const resource = Resources.GenericResources?.find(
     ({ DiscreteResourceSpec }) => DiscreteResourceSpec?.Kind === SLOT_RESOURCE,
@@ -87,6 +100,8 @@ function describe({ ID, Spec, Description, Status }: Node, tasks: readonly Task[
             ? 'It was not set up with the node script.'
             : slots === 0
               ? 'It has no slots, so it runs no builds.'
-              : undefined,
+              : unprotected === undefined
+                ? undefined
+                : `Its firewall rules are not in place: ${unprotected.replace(/\.$/, '')}.`,
   };
 }

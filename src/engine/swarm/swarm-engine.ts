@@ -4,6 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { RemotePlan, RunAs } from '../../domain/container/container-plan.ts';
 import { HOST_IMAGE } from '../../domain/names.ts';
+import type { EngineNode } from '../../domain/node.ts';
 import { sharedPaths } from '../../domain/swarm.ts';
 import { type ClientSettings, type DockerClient, isRefused, openDocker } from '../docker/client.ts';
 import { createContainers } from '../docker/container.ts';
@@ -13,11 +14,11 @@ import { type Engine, EngineUnavailable } from '../engine.ts';
 import { createAsRoot } from './as-root.ts';
 import { createAttempts } from './attempts.ts';
 import { createSwarmContainers } from './container.ts';
+import { listProtection } from './guard.ts';
 import { createImageStore } from './image-store.ts';
 import { createSwarmNetwork } from './network.ts';
 import { watchNodes } from './nodes.ts';
 import { probeNode } from './probe.ts';
-
 import { createCluster } from './tasks.ts';
 import { createSharedVolumes } from './volumes.ts';
 
@@ -114,6 +115,7 @@ export function createSwarmEngine(options: SwarmEngineOptions): Engine {
       const marker = await readFile(join(paths.nodes, Swarm.NodeID), 'utf8').catch(() => '');
       return marker.trim().split(' ')[1] ?? '';
     },
+    unusableNodes: () => findUnusable(nodes.nodes() ?? []),
     lostAfterMs: options.lostAfterMs ?? LOST_AFTER_MS,
   });
   const probe = {
@@ -124,9 +126,13 @@ export function createSwarmEngine(options: SwarmEngineOptions): Engine {
     runAs,
     directory: paths.jobs,
   };
-  const nodes = watchNodes({ cluster, onCapacity: options.onCapacity ?? (() => {}) });
+  const nodes = watchNodes({
+    cluster,
+    readProtection: () => listProtection(context, paths.nodes),
+    onCapacity: options.onCapacity ?? (() => {}),
+  });
   const { pathOf: _, ensure: __, ...contractVolumes } = volumes;
-  const { protect: ___, listProtection: ____, ...contractNetwork } = network;
+  const { protect: ___, ...contractNetwork } = network;
   return {
     ...containers,
     ...contractVolumes,
@@ -150,6 +156,9 @@ export function createSwarmEngine(options: SwarmEngineOptions): Engine {
     },
   };
 }
+
+const findUnusable = (nodes: readonly EngineNode[]) =>
+  nodes.filter(({ unusable }) => unusable !== undefined).map(({ id }) => id);
 
 /** What a manager responds that has just started, or is about to stop. */
 const NOT_READY = /swarm manager|swarm (is|does not)|leader|rpc error|deadline exceeded/i;

@@ -2,7 +2,9 @@
 // manager, how other machines join, and the nodes.
 
 import type { EngineNode } from '../../domain/node.ts';
+import { sharedPaths } from '../../domain/swarm.ts';
 import { type ClientSettings, openDocker } from '../docker/client.ts';
+import { listProtection } from './guard.ts';
 import { listNodes } from './nodes.ts';
 import { createCluster } from './tasks.ts';
 
@@ -23,7 +25,7 @@ export type SwarmReader = {
   /** The secret with which a machine joins as a worker. */
   readWorkerToken(): Promise<string>;
   /** With what runs there of an instance. */
-  listNodes(instance: string): Promise<EngineNode[]>;
+  listNodes(options: { instance: string; shared: string }): Promise<EngineNode[]>;
   close(): void;
 };
 
@@ -61,7 +63,11 @@ export function openSwarm(settings: ClientSettings): SwarmReader {
       };
       return JoinTokens.Worker;
     },
-    listNodes: instance => listNodes(createCluster({ ...client, instance, internalContainers: new Set() })),
+    listNodes({ instance, shared }) {
+      const context = { ...client, instance, internalContainers: new Set<string>() };
+      const readProtection = () => listProtection(context, sharedPaths(shared).nodes);
+      return listNodes({ cluster: createCluster(context), readProtection });
+    },
     close,
   };
 }

@@ -15,16 +15,16 @@ type Fault = {
   repair(machine: SwarmMachine, swarm: TestSwarm): Promise<unknown>;
 };
 
-const setAvailability = (availability: string) => (machine: SwarmMachine, swarm: TestSwarm) =>
-  changeNode(swarm, machine, availability);
+const change = (availability: string) => (machine: SwarmMachine, swarm: TestSwarm) =>
+  setAvailability(swarm, machine, availability);
 
 const faults = {
   'engine killed': { strike: machine => machine.kill(), repair: machine => machine.restart() },
   'engine restarted': { strike: machine => machine.restart(), repair: async () => {} },
   'powered off': { strike: machine => machine.powerOff(), repair: machine => machine.restart() },
   'cut off': { strike: machine => machine.cut(), repair: machine => machine.restoreLink() },
-  drained: { strike: setAvailability('drain'), repair: setAvailability('active') },
-  paused: { strike: setAvailability('pause'), repair: setAvailability('active') },
+  drained: { strike: change('drain'), repair: change('active') },
+  paused: { strike: change('pause'), repair: change('active') },
 } satisfies Record<string, Fault>;
 
 export type FaultName = keyof typeof faults;
@@ -42,7 +42,7 @@ export async function strike(swarm: TestSwarm, { fault, machine: at, lastsMs }: 
   } finally {
     await faults[fault].repair(machine, swarm);
   }
-  await untilReady(swarm, machine);
+  await untilState(swarm, machine, 'ready');
 }
 
 /** Random faults, now and then of two machines at once, until it is stopped. */
@@ -99,23 +99,32 @@ async function findNode({ context: { docker, call } }: TestSwarm, { nodeId }: Sw
 }
 
 /** The manager may be away just now, or may change the node at the same moment, which Docker refuses. */
-async function changeNode(swarm: TestSwarm, machine: SwarmMachine, Availability: string): Promise<void> {
+export async function setAvailability(
+  swarm: TestSwarm,
+  machine: SwarmMachine,
+  Availability: string,
+): Promise<void> {
   const { docker, call } = swarm.context;
-  const change = async () => {
+  const update = async () => {
     const node = await findNode(swarm, machine);
     if (!node) return false;
-    const update = { version: node.Version.Index, ...node.Spec, Availability };
-    return call('update a node', () => docker.getNode(machine.nodeId).update(update)).then(
+    const changed = { version: node.Version.Index, ...node.Spec, Availability };
+    return call('update a node', () => docker.getNode(machine.nodeId).update(changed)).then(
       () => true,
       () => false,
     );
   };
-  if (!(await pollUntil(READY_MS, change, isDone => isDone)))
+  if (!(await pollUntil(READY_MS, update, isDone => isDone)))
     throw new Error(`the availability of ${machine.name} cannot be set to ${Availability}`);
 }
 
-async function untilReady(swarm: TestSwarm, machine: SwarmMachine): Promise<void> {
-  const isReady = async () => (await findNode(swarm, machine))?.Status.State === 'ready';
-  if (!(await pollUntil(READY_MS, isReady, holds => holds)))
-    throw new Error(`${machine.name} is not ready again`);
+/** As the manager sees it. */
+export async function untilState(
+  swarm: TestSwarm,
+  machine: SwarmMachine,
+  state: 'ready' | 'down',
+): Promise<void> {
+  const hasState = async () => (await findNode(swarm, machine))?.Status.State === state;
+  if (!(await pollUntil(READY_MS, hasState, holds => holds)))
+    throw new Error(`${machine.name} is not ${state} after a minute`);
 }

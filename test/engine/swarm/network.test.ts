@@ -10,6 +10,7 @@ import { after, before, describe, it } from 'node:test';
 import type { SwarmMachine } from '../../../src/demo/swarm-machines.ts';
 import { CLOSED_NETWORK, OPEN_NETWORK, sharedPaths } from '../../../src/domain/swarm.ts';
 import { EngineRefused } from '../../../src/engine/engine.ts';
+import { listProtection } from '../../../src/engine/swarm/guard.ts';
 import { createSwarmNetwork, type SwarmNetworkOptions } from '../../../src/engine/swarm/network.ts';
 import { pollUntil } from '../../drill/support/poll.ts';
 import { SWARM_SKIP, startSwarm, type TestSwarm } from '../../support/swarm.ts';
@@ -63,6 +64,7 @@ describe('The networks of a swarm', { skip: SWARM_SKIP }, () => {
       image: async () => swarm.image,
       ...options,
     });
+  const readProtection = () => listProtection(swarm.context, nodes);
   /** Starts a listener, which ends with its machine. */
   async function listen(place: (...command: string[]) => string[]): Promise<void> {
     const [program = '', ...args] = place('perl', '-MIO::Socket::INET', '-e', LISTEN);
@@ -146,7 +148,7 @@ describe('The networks of a swarm', { skip: SWARM_SKIP }, () => {
     const { uid } = statSync(nodes);
     assert.notEqual(uid, 0);
     assert.equal(statSync(markerOf(worker)).uid, uid);
-    const reports = await open().listProtection();
+    const reports = await readProtection();
     assert.deepEqual([...reports.keys()].toSorted(), swarm.machines.map(({ nodeId }) => nodeId).toSorted());
     for (const { checkedAt, error } of reports.values()) {
       assert.ok(checkedAt);
@@ -235,7 +237,7 @@ describe('The networks of a swarm', { skip: SWARM_SKIP }, () => {
     await pollUntil(WAIT_MS, errorAt, at => at > first);
     assert.ok(errorAt() > first, 'it tries again');
     assert.equal(readFileSync(markerOf(other), 'utf8'), marker);
-    assert.match((await open().listProtection()).get(other.nodeId)?.error ?? '', /iptables/);
+    assert.match((await readProtection()).get(other.nodeId)?.error ?? '', /iptables/);
     execute(other.inside('umount', tool));
     await endGuard(other);
     await pollUntil(WAIT_MS, errorAt, at => at === 0);
@@ -256,7 +258,7 @@ describe('The networks of a swarm', { skip: SWARM_SKIP }, () => {
     const failing = network.protectNetwork();
     const found = await pollUntil(
       WAIT_MS,
-      async () => (await network.listProtection()).get(other.nodeId)?.error ?? '',
+      async () => (await readProtection()).get(other.nodeId)?.error ?? '',
       error => error.includes('/nonexistent'),
     );
     assert.match(found, /\/nonexistent/);
