@@ -161,7 +161,7 @@ const findUnusable = (nodes: readonly EngineNode[]) =>
   nodes.filter(({ unusable }) => unusable !== undefined).map(({ id }) => id);
 
 /** What a manager responds that has just started, or is about to stop. */
-const NOT_READY = /swarm manager|swarm (is|does not)|leader|rpc error|deadline exceeded/i;
+const NOT_READY = /swarm manager|swarm (is|does not)|leader|rpc error(?!.*name conflicts)|deadline exceeded/i;
 
 /** The jobs have to wait for the manager, as for an engine that does not respond. */
 function whileManagerStarts(client: DockerClient): DockerClient {
