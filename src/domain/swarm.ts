@@ -8,6 +8,8 @@ export const SLOT_RESOURCE = 'assay-slot';
 
 /** A label of the containers of jobs. Its value says whose they are. */
 export const TASK_LABEL = 'assay.task';
+/** The name of the service that something belongs to. */
+export const SERVICE_LABEL = 'assay.service';
 
 /** A network of each node: its config-only network, and the network that is made of it. The latter names its bridge too. */
 export type SwarmNetwork = { name: string; config: string; isInternal: boolean };

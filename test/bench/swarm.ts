@@ -141,9 +141,8 @@ async function runJob(
     const gone = new AbortController().signal;
     for await (const record of followOutput({ file: outputFile, fromByte: 0, nonce, signal, gone }))
       if (record.kind === 'bytes') firstMs ??= performance.now() - startedAt;
-    await started;
     if (firstMs === undefined) throw new Error(`${name} printed nothing`);
-    return { firstMs, removed: engine.removeContainer(name).finally(remove) };
+    return { firstMs, removed: started.then(() => engine.removeContainer(name)).finally(remove) };
   } catch (error) {
     remove();
     throw error;

@@ -35,6 +35,7 @@ export type Attempt = {
   /** The name of the plan. */
   name: string;
   owner: Ownership;
+  createdAt: number;
   kept: readonly KeptPath[];
   volumes: { name: string; target: string }[];
 };
@@ -109,6 +110,7 @@ export function createAttempts(options: {
         service,
         name: plan.name,
         owner: plan.owner,
+        createdAt: Date.now(),
         kept: plan.remote?.kept ?? [],
         volumes: plan.mounts.flatMap(({ type, source, target }) =>
           type === 'volume' ? [{ name: source, target }] : [],

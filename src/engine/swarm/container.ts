@@ -20,12 +20,12 @@ import {
   NODES_DIRECTORY,
 } from '../../domain/container/remote-script.ts';
 import { renderEntry } from '../../domain/container/waiting-plan.ts';
-import { CLOSED_NETWORK, NODE_LABEL, SLOT_RESOURCE } from '../../domain/swarm.ts';
-import { isRefused, type RegistryAuth, type ServiceSpec, unlessRefused } from '../docker/client.ts';
+import { CLOSED_NETWORK, NODE_LABEL, SERVICE_LABEL, SLOT_RESOURCE } from '../../domain/swarm.ts';
+import { type RegistryAuth, type ServiceSpec, unlessRefused } from '../docker/client.ts';
 import { type EngineContext, withInternalContainer } from '../docker/create-container.ts';
 import { type Containers, EngineRefused, EngineUnavailable, type PreparedImage } from '../engine.ts';
 import type { Attempt, Attempts } from './attempts.ts';
-import { createSecrets, SERVICE_LABEL } from './secrets.ts';
+import { createSecrets } from './secrets.ts';
 import { type Cluster, hasEnded, type Node, rejectionOf, type Task, taskLabels } from './tasks.ts';
 
 /** Swarm accepts names of up to 63 characters. */
@@ -33,7 +33,7 @@ const SUFFIX_LENGTH = 6;
 const NAME_LABEL = 'assay.name';
 const LOOPBACK_IPV6 = '/proc/sys/net/ipv6/conf/lo';
 const POLL_MS = 1_000;
-const FIRST_POLLS_MS = 100;
+const FIRST_POLLS_MS = 250;
 /** How long a container may wait for a node: its slot was free a moment ago. */
 const PLACEMENT_MS = 30_000;
 /** How often a container is created that nodes reject for a reason that passes. */
@@ -149,7 +149,7 @@ export function createSwarmContainers(context: EngineContext, options: Container
       TaskTemplate: {
         ContainerSpec: {
           Image,
-          Labels: taskLabels(plan.owner),
+          Labels: taskLabels(plan.owner, service),
           Command: guardedCommand({ nonce: remote.nonce, seconds, usr }),
           // Docker replaces templates here, so nothing that users write may be in it.
           Env: [NODE_VARIABLE],
@@ -218,11 +218,7 @@ export function createSwarmContainers(context: EngineContext, options: Container
   async function waitForStart(service: string): Promise<Task | undefined> {
     const giveUpAt = performance.now() + PLACEMENT_MS;
     for (let polls = 0; ; polls++) {
-      const [task] = await cluster.tasksOf(service).catch(error => {
-        // The service was removed meanwhile, because the job was stopped.
-        if (isRefused(error, 404)) return [];
-        throw error;
-      });
+      const [task] = await cluster.tasksOf(service);
       // The job was stopped meanwhile.
       if (!task && (await findServices(service)).length === 0) return undefined;
       const state = task?.Status.State;
@@ -238,31 +234,25 @@ export function createSwarmContainers(context: EngineContext, options: Container
         await removeService(service);
         throw new NotPlaced(reason);
       }
-      await delay(polls < 20 ? FIRST_POLLS_MS : POLL_MS);
+      await delay(polls < 8 ? FIRST_POLLS_MS : POLL_MS);
     }
   }
 
   /** Resolves when nothing of it runs, as far as nodes respond. */
   async function removeService(service: string): Promise<void> {
-    const tasks = await cluster.tasksOf(service).catch(error => {
-      if (isRefused(error, 404)) return [];
-      throw error;
-    });
+    const tasks = await cluster.tasksOf(service, 0);
     await unlessRefused([404], () => call('remove a service', () => docker.getService(service).remove()));
     const giveUpAt = performance.now() + REMOVAL_MS;
-    for (const { ID, NodeID, Status } of tasks) {
-      if (!NodeID || hasEnded({ Status } as Task)) continue;
-      while (performance.now() < giveUpAt && (await isAlive(ID))) await delay(FIRST_POLLS_MS);
+    const isAlive = async (taskId: string) => {
+      const task = (await cluster.tasksOf(service)).find(({ ID }) => ID === taskId);
+      if (!task || hasEnded(task)) return false;
+      const node = (await cluster.nodes()).find(({ ID }) => ID === task.NodeID);
+      return node?.Status.State === 'ready';
+    };
+    for (const task of tasks) {
+      if (!task.NodeID || hasEnded(task)) continue;
+      while (performance.now() < giveUpAt && (await isAlive(task.ID))) await delay(FIRST_POLLS_MS);
     }
-  }
-
-  async function isAlive(taskId: string): Promise<boolean> {
-    const task = (await unlessRefused([404], () =>
-      call('inspect a task', () => docker.getTask(taskId).inspect()),
-    )) as Task | undefined;
-    if (!task || hasEnded(task)) return false;
-    const node = (await cluster.nodes()).find(({ ID }) => ID === task.NodeID);
-    return node?.Status.State === 'ready';
   }
 
   /** Undefined if there is no service. */
@@ -270,12 +260,7 @@ export function createSwarmContainers(context: EngineContext, options: Container
     const [service] = await findServices(container);
     if (!service) return undefined;
     const startedAt = new Date(service.CreatedAt);
-    const tasks = await cluster.tasksOf(service.ID).catch(error => {
-      if (isRefused(error, 404)) return undefined;
-      throw error;
-    });
-    if (!tasks) return undefined;
-    const [task] = tasks;
+    const [task] = await cluster.tasksOf(service.Spec.Name);
     // It starts by itself as soon as a node has a free slot.
     const running = { running: true, exitCode: undefined, oomKilled: false, startedAt };
     if (!task) return running;
@@ -375,11 +360,12 @@ export function createSwarmContainers(context: EngineContext, options: Container
       ]);
       const ended = new Set(tasks.filter(hasEnded).map(({ ServiceID }) => ServiceID));
       const running = new Set(services.filter(({ ID }) => !ended.has(ID)).map(({ Spec }) => Spec.Name));
-      const known = new Map(
-        found
-          .filter(({ owner }) => owner.instance === instance)
-          .map(({ service, name, owner }) => [service, { name, owner }]),
-      );
+      const own = found.filter(({ owner }) => owner.instance === instance);
+      const known = new Map(own.map(({ service, name, owner }) => [service, { name, owner }]));
+      const created = new Set(services.map(({ Spec }) => Spec.Name));
+      // The service is created a moment after the directory of the attempt.
+      for (const { service, createdAt } of own)
+        if (!created.has(service) && Date.now() - createdAt < PLACEMENT_MS) running.add(service);
       for (const { Spec } of services) {
         const owner = ownershipOf(Spec.Labels);
         const name = Spec.Labels[NAME_LABEL];
@@ -408,11 +394,11 @@ export function createSwarmContainers(context: EngineContext, options: Container
       try {
         const [service] = await findServices(container);
         if (!service) return undefined;
-        const [task] = await cluster.tasksOf(service.ID);
+        const [task] = await cluster.tasksOf(service.Spec.Name);
         const node = (await cluster.nodes()).find(({ ID }) => ID === task?.NodeID);
         return node?.Description.Hostname;
       } catch (error) {
-        if (error instanceof EngineUnavailable || isRefused(error, 404)) return undefined;
+        if (error instanceof EngineUnavailable) return undefined;
         throw error;
       }
     },

@@ -1,12 +1,11 @@
 // The command and the variables of a job, as secrets of the swarm: only the node that runs the job gets them.
 import { createHash } from 'node:crypto';
 import { labelsOf, type Ownership } from '../../domain/container/container-plan.ts';
+import { SERVICE_LABEL } from '../../domain/swarm.ts';
 import { unlessRefused } from '../docker/client.ts';
 import type { EngineContext } from '../docker/create-container.ts';
 import { EngineRefused } from '../engine.ts';
 
-/** The name of the service that something belongs to. */
-export const SERVICE_LABEL = 'assay.service';
 const MAX_SECRET_BYTES = 500 * 1024;
 
 type SecretReference = { SecretID: string; SecretName: string };

@@ -1,7 +1,7 @@
 // The state of services and nodes, as the manager reports it. Swarm has no events for tasks, so they are polled: one
 // request a second answers for all jobs.
 import type { Ownership } from '../../domain/container/container-plan.ts';
-import { TASK_LABEL } from '../../domain/swarm.ts';
+import { SERVICE_LABEL, TASK_LABEL } from '../../domain/swarm.ts';
 import type { EngineContext } from '../docker/create-container.ts';
 
 export type Task = {
@@ -38,30 +38,35 @@ export type Node = {
 export type Cluster = {
   /** Of all jobs of the instance, not older than a second. */
   tasks(): Promise<Task[]>;
-  /** Of one service, now. */
-  tasksOf(service: string): Promise<Task[]>;
+  /** Of the service with this name, by default not older than a fifth of a second. Empty if there is no such service. */
+  tasksOf(service: string, maxAgeMs?: number): Promise<Task[]>;
   nodes(): Promise<Node[]>;
 };
 
 const FRESH_MS = 900;
+const SOON_MS = 200;
 
 export function createCluster({ docker, call, instance }: EngineContext): Cluster {
-  const listTasks = async (filters: object) =>
-    (await call('list tasks', () =>
-      docker.listTasks({ filters: JSON.stringify(filters) as never }),
-    )) as Task[];
+  const listTasks = async () => {
+    const found = (await call('list tasks', () => docker.listTasks())) as Task[];
+    return found.filter(task => ownerOfTask(task)?.instance === instance);
+  };
+  const tasks = cached(listTasks);
+  const nodes = cached(async () => (await call('list nodes', () => docker.listNodes())) as unknown as Node[]);
   return {
-    tasks: cached(async () => (await listTasks({})).filter(task => ownerOfTask(task)?.instance === instance)),
-    tasksOf: service => listTasks({ service: [service] }),
-    nodes: cached(async () => (await call('list nodes', () => docker.listNodes())) as unknown as Node[]),
+    tasks: () => tasks(FRESH_MS),
+    // Many jobs that start at once are one request.
+    tasksOf: async (service, maxAgeMs = SOON_MS) =>
+      (await tasks(maxAgeMs)).filter(({ Spec }) => Spec.ContainerSpec?.Labels?.[SERVICE_LABEL] === service),
+    nodes: () => nodes(FRESH_MS),
   };
 }
 
-/** Shares one request between all that ask within a second. */
-function cached<T>(load: () => Promise<T>): () => Promise<T> {
+/** Shares one request between all that ask for a value of this age. */
+function cached<T>(load: () => Promise<T>): (maxAgeMs: number) => Promise<T> {
   let current: { at: number; value: Promise<T> } | undefined;
-  return () => {
-    if (current && performance.now() - current.at < FRESH_MS) return current.value;
+  return maxAgeMs => {
+    if (current && performance.now() - current.at < maxAgeMs) return current.value;
     const value = load();
     const entry = { at: performance.now(), value };
     current = entry;
@@ -81,7 +86,10 @@ export function rejectionOf({ Status: { Err, Message } }: Pick<Task, 'Status'>):
 }
 
 /** Not those of `labelsOf`: the containers of services on the manager must not be taken for containers of the server. */
-export const taskLabels = (owner: Ownership) => ({ [TASK_LABEL]: JSON.stringify(owner) });
+export const taskLabels = (owner: Ownership, service: string) => ({
+  [TASK_LABEL]: JSON.stringify(owner),
+  [SERVICE_LABEL]: service,
+});
 
 export function ownerOfTask({ Spec }: Task): Ownership | undefined {
   const label = Spec.ContainerSpec?.Labels?.[TASK_LABEL];
