@@ -94,19 +94,24 @@ const latestBuilds = prepared(({ sqlite }) => {
     ofSuites: sqlite
       .prepare<[bigint, string], HeadRow>(heads('suite_id IN (SELECT value FROM json_each(?))'))
       .raw(),
-    // All columns are in the index builds_commit.
+    // All columns are in the index builds_commit, in this order. One text for all suites: that is faster than many rows.
     states: sqlite
-      .prepare<[bigint], [bigint, BuildState]>(
-        `SELECT suite_id, build_state FROM (
-           SELECT suite_id, max(id), build_state FROM builds WHERE commit_id = ? GROUP BY suite_id)`,
+      .prepare<[bigint], string | null>(
+        `SELECT group_concat(suite_id) || ' ' || group_concat(build_state) FROM (
+           SELECT suite_id, build_state FROM builds WHERE commit_id = ? ORDER BY suite_id, id)`,
       )
-      .raw(),
+      .pluck(),
   };
 });
 
-/** The state of the latest build of each suite of a commit, by suite. A rerun replaces the build it repeats. */
-export const listLatestStates = (db: Db, commitId: bigint): Map<bigint, BuildState> =>
-  new Map(latestBuilds(db).states.all(commitId));
+/**
+ * The state of the latest build of each suite of a commit. A rerun replaces the build it repeats. The keys are ids of suites as
+ * text, because a page reads thousands of them and shows few.
+ */
+export function listLatestStates(db: Db, commitId: bigint): Map<string, BuildState> {
+  const [ids, states] = (latestBuilds(db).states.get(commitId) ?? '').split(' ').map(text => text.split(','));
+  return new Map(states ? ids?.map((id, at) => [id, states[at] as BuildState]) : []);
+}
 
 /** The latest build of each suite of a commit, by suite; of `suiteIds` if given. */
 export function listLatestBuilds(

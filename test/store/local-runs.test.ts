@@ -115,7 +115,10 @@ async function makeWorld(db: Db) {
     'the tests of a branch': () => listSuiteTests(db, suite, { order: 'failing', branch: 'main' }, page),
     'the statistics of tests': () => Promise.all(knownTests().map(one => findStatistics(db, one))),
     'the history of tests': () => Promise.all(knownTests().map(one => listTestHistory(db, one, page))),
-    'the flaky tests': () => [listFlakyTests(db, project.id, 100), countFlakyTests(db, project.id)],
+    'the flaky tests': () => [
+      listFlakyTests(db, project.id, 100),
+      countFlakyTests(db, { projectId: project.id }),
+    ],
     'the deploys': () => listDeploys(db, project.id, page).map(({ commitRef }) => commitRef),
     'the estimate': () => estimateSeconds(db, { suiteId: suite.id, buildState: 'running' }),
     'the deliveries of webhooks': () => listDeliveries(db, webhook.id, page).map(({ id }) => id),

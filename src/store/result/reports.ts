@@ -317,14 +317,14 @@ function updateFlaky(db: Db, { suiteId, results }: ReportRow, evidence: Map<numb
   }
 }
 
+const packedResults = prepared(({ sqlite }) =>
+  sqlite.prepare<[bigint], Buffer>('SELECT results FROM build_reports WHERE build_id = ?').pluck(),
+);
+
 /** The results of a build; undefined if it has no report. */
 export function findResults(db: Db, buildId: bigint): ResultTable | undefined {
-  const row = db.orm
-    .select({ results: buildReports.results })
-    .from(buildReports)
-    .where(eq(buildReports.buildId, buildId))
-    .get();
-  return row && unpackResults(row.results);
+  const packed = packedResults(db).get(buildId);
+  return packed && unpackResults(packed);
 }
 
 const reportOfCommit = prepared(db =>

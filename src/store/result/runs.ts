@@ -17,30 +17,36 @@ export type Run = HistoryRun & {
 
 /** How many builds are searched for those of a branch. */
 const MAX_SEARCHED = 2_000;
-/** How many builds or requests are searched for the names of branches. */
-const MAX_NAMED = 500;
+/** How many builds or requests are searched for the names of branches. Others can be typed. */
+const MAX_NAMED = 100;
 const MAX_BRANCHES = 50;
+/** How many of the latest builds of a project give the order of its suites. */
+const MAX_RANKED = 1_000;
 /** How many builds of a week are enough for its median. */
-const MAX_OF_WEEK = 500;
+const MAX_OF_WEEK = 200;
 const WEEK_MS = 7 * 86_400_000;
 
 const completed = COMPLETED_BUILDS.map(state => `'${state}'`).join(', ');
 // Builds of a fork's pull request are on no branch of the repository.
 const branchOf = "CASE WHEN request.pull_request IS NULL THEN request.branch ELSE '' END";
 
-type RunRow = [bigint, string, string, bigint, bigint | null, bigint | null, string, string | null];
+type BriefRow = [bigint, string, string, bigint, bigint | null, bigint | null, string];
+type RunRow = [...BriefRow, string | null];
 
 const runStatements = prepared(({ sqlite }) => {
-  const select = (condition: string) => `
-    SELECT build.id, build.commit_ref, build.build_state, build.created_at, build.started_at, build.finished_at, ${branchOf}, build.tests
+  const select = (condition: string, more = '') => `
+    SELECT build.id, build.commit_ref, build.build_state, build.created_at, build.started_at, build.finished_at, ${branchOf}${more}
     FROM builds AS build CROSS JOIN build_requests AS request ON request.id = build.build_request_id
     WHERE ${condition} AND build.build_state IN (${completed}) ORDER BY build.id DESC LIMIT ?`;
+  const ofSuite = 'build.suite_id = ? AND build.local = 0';
   return {
-    all: sqlite.prepare<[bigint, number], RunRow>(select('build.suite_id = ? AND build.local = 0')).raw(),
+    brief: sqlite.prepare<[bigint, number], BriefRow>(select(ofSuite)).raw(),
+    all: sqlite.prepare<[bigint, number], RunRow>(select(ofSuite, ', build.tests')).raw(),
     ofBranch: sqlite
       .prepare<[bigint, string, number], RunRow>(
         select(
           `build.id IN (SELECT id FROM builds WHERE suite_id = ? AND local = 0 ORDER BY id DESC LIMIT ${MAX_SEARCHED}) AND request.branch = ? AND request.pull_request IS NULL`,
+          ', build.tests',
         ),
       )
       .raw(),
@@ -48,6 +54,18 @@ const runStatements = prepared(({ sqlite }) => {
 });
 
 const time = (ms: bigint | null) => (ms === null ? null : Number(ms));
+
+const toRun = ([id, commitRef, state, createdAt, startedAt, finishedAt, branch]:
+  | BriefRow
+  | RunRow): BriefRun => ({
+  id,
+  commitRef,
+  state,
+  createdAt: Number(createdAt),
+  startedAt: time(startedAt),
+  finishedAt: time(finishedAt),
+  branch,
+});
 
 /** The latest runs of a suite, oldest first; of `branch` if given. */
 export function listRuns(
@@ -58,16 +76,7 @@ export function listRuns(
   const { all, ofBranch } = runStatements(db);
   const rows = branch === undefined ? all.all(suiteId, limit) : ofBranch.all(suiteId, branch, limit);
   return rows
-    .map(([id, commitRef, state, createdAt, startedAt, finishedAt, onBranch, tests]) => ({
-      id,
-      commitRef,
-      state,
-      createdAt: Number(createdAt),
-      startedAt: time(startedAt),
-      finishedAt: time(finishedAt),
-      branch: onBranch,
-      tests: tests === null ? null : (JSON.parse(tests) as TestCounts),
-    }))
+    .map(row => ({ ...toRun(row), tests: row[7] === null ? null : (JSON.parse(row[7]) as TestCounts) }))
     .reverse();
 }
 
@@ -201,7 +210,7 @@ const rankStatements = prepared(({ sqlite }) => {
       `WITH recent AS MATERIALIZED (
          SELECT build.suite_id, build.id, build.build_state AS state, build.finished_at - build.started_at AS ms
          FROM build_requests AS request CROSS JOIN builds AS build ON build.build_request_id = request.id
-         WHERE request.project_id = ? AND request.local = 0 ORDER BY request.id DESC LIMIT ${MAX_SEARCHED}
+         WHERE request.project_id = ? AND request.local = 0 ORDER BY request.id DESC LIMIT ${MAX_RANKED}
        ), ranked AS MATERIALIZED (
          -- With max(), SQLite takes the other column from the row that has the maximum.
          SELECT suite_id, max(id), state <> 'passed' AS failing, sum(state <> 'passed') AS failures, avg(ms) AS ms
@@ -227,7 +236,9 @@ export const rankSuites = (
 ): { id: bigint; name: string }[] =>
   rankStatements(db)[options.order].all(projectId, projectId, options.limit, options.offset);
 
-export type SuiteRuns = { id: bigint; name: string; runs: Run[] };
+/** A run without its test counts. */
+export type BriefRun = Omit<Run, 'tests'>;
+export type SuiteRuns = { id: bigint; name: string; runs: BriefRun[] };
 
 /** The latest runs of each suite, oldest first. Leaves time for other requests. */
 export async function listSuiteRuns(
@@ -238,7 +249,7 @@ export async function listSuiteRuns(
   const pace = createPace();
   const listed: SuiteRuns[] = [];
   for (const { id, name } of suites) {
-    listed.push({ id, name, runs: listRuns(db, id, { branch: undefined, limit }) });
+    listed.push({ id, name, runs: runStatements(db).brief.all(id, limit).map(toRun).reverse() });
     if (pace.isDue()) await pace.wait();
   }
   return listed;

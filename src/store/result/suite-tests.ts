@@ -36,8 +36,7 @@ export async function listSuiteTests(
   const pace = createPace();
   const reports = listReportIds(db, suite.id, options.branch, STATISTICS_BUILDS);
   const scored = listReportIds(db, suite.id, findDefaultBranch(db, suite), STATISTICS_BUILDS);
-  const statistics = await statisticsOf(db, reports, size, pace);
-  const scores = `${scored}` === `${reports}` ? statistics : await statisticsOf(db, scored, size, pace);
+  const [statistics, scores] = await statisticsOf(db, [reports, scored], size, pace);
   const flaky = flakyNumbers(db, suite.id);
   const weigh: Record<TestOrder, (number: number, one: TestStatistics) => number> = {
     flaky: number => (flaky.has(number) ? 2 * STATISTICS_BUILDS : 0) + scores.transitionsOf(number),
@@ -96,8 +95,7 @@ export async function findStatistics(
   };
   const branch = findDefaultBranch(db, { id: test.suiteId, projectId: test.projectId });
   const latest = (of: string | undefined) => listReportIds(db, test.suiteId, of, STATISTICS_BUILDS);
-  const all = await statisticsOf(db, latest(undefined), 1, pace, onlyTest);
-  const scored = await statisticsOf(db, latest(branch), 1, pace, onlyTest);
+  const [all, scored] = await statisticsOf(db, [latest(undefined), latest(branch)], 1, pace, onlyTest);
   const found = all.of(0);
   return found && { ...found, score: scoreOf(scored.transitionsOf(0)) };
 }
@@ -109,21 +107,23 @@ const sliceAt = (table: ResultTable, at: number): ResultTable => ({
   durations: table.durations.slice(at, at + 1),
 });
 
-/** `reports` are the IDs of builds, newest first. */
+/** The statistics of two lists of builds, each newest first. Most builds are in both, and are read once. */
 async function statisticsOf(
   db: Db,
-  reports: readonly bigint[],
+  [first, second]: readonly [readonly bigint[], readonly bigint[]],
   size: number,
   pace: Pace,
   select = (table: ResultTable) => table,
-): Promise<SuiteStatistics> {
-  const statistics = createSuiteStatistics(size);
-  for (const buildId of reports) {
+): Promise<[SuiteStatistics, SuiteStatistics]> {
+  const sides = [first, second].map(ids => ({ ids: new Set(ids), statistics: createSuiteStatistics(size) }));
+  const newestFirst = [...new Set([...first, ...second])].sort((a, b) => (a < b ? 1 : -1));
+  for (const buildId of newestFirst) {
     const table = findResults(db, buildId);
-    if (table) statistics.add(select(table));
+    const selected = table && select(table);
+    if (selected) for (const { ids, statistics } of sides) if (ids.has(buildId)) statistics.add(selected);
     if (pace.isDue()) await pace.wait();
   }
-  return statistics;
+  return sides.map(({ statistics }) => statistics) as [SuiteStatistics, SuiteStatistics];
 }
 
 /** Newest first, without local runs. */

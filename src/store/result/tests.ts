@@ -5,7 +5,7 @@ import type { BuildState } from '../../domain/build.ts';
 import { changeAt, durationAt, findPosition, resultAt } from '../../domain/result/comparison.ts';
 import { FLAKY_MS } from '../../domain/result/flakiness.ts';
 import type { TestChange, TestResult } from '../../domain/result/test-result.ts';
-import { type Db, jsonOf } from '../database/db.ts';
+import { type Db, jsonOf, prepared } from '../database/db.ts';
 import { findIn, type Page } from '../database/page.ts';
 import { buildReports, testFailures, tests } from '../database/result-schema.ts';
 import { builds } from '../database/schema.ts';
@@ -38,15 +38,20 @@ export function listFlakyTests(db: Db, projectId: bigint, limit: number, suiteId
     .all();
 }
 
-/** How many flaky tests each suite of a project has; those without any are missing. */
-export function countFlakyTests(db: Db, projectId: bigint): Map<bigint, number> {
-  const rows = db.orm
-    .select({ suiteId: tests.suiteId, count: sql<bigint>`count(*)` })
-    .from(tests)
-    .where(and(eq(tests.projectId, projectId), gt(tests.flakyAt, db.now() - FLAKY_MS)))
-    .groupBy(tests.suiteId)
-    .all();
-  return new Map(rows.map(({ suiteId, count }) => [suiteId, Number(count)]));
+const flakyCounts = prepared(({ sqlite }) => {
+  const count = (owner: string) =>
+    sqlite
+      .prepare<[bigint, number], bigint>(`SELECT count(*) FROM tests WHERE ${owner} = ? AND flaky_at > ?`)
+      .pluck();
+  // Each has an index with the time.
+  return { project: count('project_id'), suite: count('suite_id') };
+});
+
+/** How many flaky tests a project has, or one of its suites. */
+export function countFlakyTests(db: Db, of: { projectId: bigint } | { suiteId: bigint }): number {
+  const { project, suite } = flakyCounts(db);
+  const since = db.now() - FLAKY_MS;
+  return Number('suiteId' in of ? suite.get(of.suiteId, since) : project.get(of.projectId, since));
 }
 
 /** The page of an ordered list that begins after the test `page.before`. */

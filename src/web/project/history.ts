@@ -4,10 +4,10 @@
 import { html } from 'hono/html';
 import { figuresOf } from '../../domain/result/history.ts';
 import {
+  type BriefRun,
   listProjectBranches,
   listRequestRuns,
   listSuiteRuns,
-  type Run,
   rankSuites,
   type SuiteOrder,
   type SuiteRuns,
@@ -45,6 +45,8 @@ import { type ProjectVisit, projectPath, projectView } from './frame.ts';
 const SUITES_PER_PAGE = 25;
 const SUITES_IN_OVERVIEW = 6;
 const RUNS_IN_SPARKLINE = 12;
+/** How many builds of each suite a list of suites covers. The page of a suite has more. */
+export const RUNS_OF_LISTED_SUITE = 20;
 
 const orderLabels: Record<SuiteOrder, string> = { failing: 'Failing most', slowest: 'Slowest' };
 
@@ -101,8 +103,7 @@ async function renderSuites(visit: ProjectVisit): Promise<Html> {
   const order = suiteOrders.find(one => one === url.searchParams.get('sort')) ?? 'failing';
   const offset = Math.max(0, Number.parseInt(url.searchParams.get('after') ?? '', 10) || 0);
   const ranked = rankSuites(db, found.project.id, { order, limit: SUITES_PER_PAGE + 1, offset });
-  const suites = await listSuiteRuns(db, ranked.slice(0, SUITES_PER_PAGE), HISTORY_RUNS);
-  const flaky = countFlakyTests(db, found.project.id);
+  const suites = await listSuiteRuns(db, ranked.slice(0, SUITES_PER_PAGE), RUNS_OF_LISTED_SUITE);
   return html`<section class="suite-histories" aria-labelledby="suites-head"><h2 id="suites-head">Suites</h2>
 <nav class="pills" aria-label="Order of the suites"><ul>${suiteOrders.map(
     one =>
@@ -111,11 +112,13 @@ async function renderSuites(visit: ProjectVisit): Promise<Html> {
 ${table({
   caption: `Suites, sorted by: ${orderLabels[order]}`,
   columns: ['Suite', 'Last result', 'Success rate', 'Duration', 'Time to fix', 'Flaky tests'],
-  rows: suites.map(suite => ({ cells: suiteCells(visit, suite, flaky.get(suite.id) ?? 0) })),
+  rows: suites.map(suite => ({
+    cells: suiteCells(visit, suite, countFlakyTests(db, { suiteId: suite.id })),
+  })),
   empty: { title: 'No suites', text: 'All suites of this project were deleted.' },
 })}
 ${ranked.length > SUITES_PER_PAGE ? html`<p class="older"><a class="button plain" href="${hrefWith(url, { ...FIRST_PAGE, after: String(offset + SUITES_PER_PAGE) })}">More suites</a></p>` : ''}
-<p class="hint">Each row covers the last ${HISTORY_RUNS} builds of the suite on all branches. The order follows the latest builds of the project.</p></section>`;
+<p class="hint">Each row covers the last ${RUNS_OF_LISTED_SUITE} builds of the suite on all branches. The order follows the latest builds of the project.</p></section>`;
 }
 
 function suiteCells(visit: ProjectVisit, { id, name, runs }: SuiteRuns, flaky: number): (Html | string)[] {
@@ -136,7 +139,7 @@ function suiteCells(visit: ProjectVisit, { id, name, runs }: SuiteRuns, flaky: n
 }
 
 /** The result of the newest run, with a link to it. */
-export function renderLastResult(visit: ProjectVisit, runs: readonly Run[]): Html {
+export function renderLastResult(visit: ProjectVisit, runs: readonly BriefRun[]): Html {
   const last = runs.at(-1);
   if (!last) return html`<span class="quiet">No build yet</span>`;
   const { db } = visit.services;
@@ -144,13 +147,13 @@ export function renderLastResult(visit: ProjectVisit, runs: readonly Run[]): Htm
 }
 
 /** How many of the runs passed. */
-export function renderRate(runs: readonly Run[]): Html {
+export function renderRate(runs: readonly BriefRun[]): Html {
   const { counted, passed } = figuresOf(runs);
   if (counted === 0) return html`<span class="quiet">—</span>`;
   return html`<span class="number">${formatRate(passed / counted)}</span> <span class="second">${passed} of ${counted}</span>`;
 }
 
-export const renderSparkline = (runs: readonly Run[]) =>
+export const renderSparkline = (runs: readonly BriefRun[]) =>
   sparkline(
     runs.slice(-RUNS_IN_SPARKLINE).map(({ startedAt, finishedAt, state }) => ({
       ms: (finishedAt ?? 0) - (startedAt ?? finishedAt ?? 0),
@@ -163,12 +166,13 @@ export async function renderHistory(visit: ProjectVisit): Promise<Html | string>
   const { db } = visit.services;
   const { project } = visit.found;
   const ranked = rankSuites(db, project.id, { order: 'failing', limit: SUITES_IN_OVERVIEW, offset: 0 });
-  const suites = (await listSuiteRuns(db, ranked, HISTORY_RUNS)).filter(({ runs }) => runs.length > 0);
+  const suites = (await listSuiteRuns(db, ranked, RUNS_OF_LISTED_SUITE)).filter(
+    ({ runs }) => runs.length > 0,
+  );
   if (suites.length === 0) return '';
-  const flaky = countFlakyTests(db, project.id);
-  const flakyCount = [...flaky.values()].reduce((sum, count) => sum + count, 0);
+  const flakyCount = countFlakyTests(db, { projectId: project.id });
   return html`<h2 id="trends-head">History</h2>
-<ul class="trend-list">${suites.map(suite => renderSuite(visit, suite, flaky.get(suite.id) ?? 0))}</ul>
+<ul class="trend-list">${suites.map(suite => renderSuite(visit, suite, countFlakyTests(db, { suiteId: suite.id })))}</ul>
 <p class="history-links"><a href="${projectPath(visit, '/history')}">History of all suites</a>${flakyCount === 0 ? '' : html` <a href="${projectPath(visit, '/flaky')}">${countOf(flakyCount, 'flaky test')}</a>`}</p>`;
 }
 

@@ -42,8 +42,8 @@ const NAME_LENGTH = 19;
 const FILTER_LENGTH = 200;
 
 type Column = { id: bigint; name: string; isDeleted: boolean };
-/** The state of the newest build of each suite. */
-type StatesOfCommit = ReadonlyMap<bigint, BuildState>;
+/** The state of the newest build of each suite, by its id as text. */
+type StatesOfCommit = ReadonlyMap<string, BuildState>;
 type Filter = CommitFilter & { state: string };
 
 /** The states that a filter offers. */
@@ -162,16 +162,16 @@ function columnsOf(
   commits: readonly CommitRow[],
   states: readonly StatesOfCommit[],
 ): Column[] {
-  const columns = new Map(suites.map(suite => [suite.id, { ...suite, isDeleted: false }]));
+  const columns = new Map(suites.map(suite => [`${suite.id}`, { ...suite, isDeleted: false }]));
   for (const [at, ofCommit] of states.entries()) {
-    const deleted = [...ofCommit.keys()].filter(id => !columns.has(id));
+    const deleted = [...ofCommit.keys()].filter(id => !columns.has(id)).map(BigInt);
     if (deleted.length === 0) continue;
     for (const { suiteId: id, suiteName: name } of listLatestBuilds(
       db,
       (commits[at] as CommitRow).id,
       deleted,
     ).values())
-      columns.set(id, { id, name, isDeleted: true });
+      columns.set(`${id}`, { id, name, isDeleted: true });
   }
   return [...columns.values()];
 }
@@ -183,7 +183,8 @@ function columnsOf(
 function orderColumns(columns: readonly Column[], states: readonly StatesOfCommit[]): Column[] {
   const isChoice = columns.length > SUITES_FITTING;
   const rankOf = ({ id }: Column): number => {
-    const ofSuite = states.map(ofCommit => ofCommit.get(id));
+    const key = `${id}`;
+    const ofSuite = states.map(ofCommit => ofCommit.get(key));
     if (isBad(ofSuite.find(isFinished))) return -1;
     const failed = isChoice ? ofSuite.findIndex(isBad) : -1;
     if (failed >= 0) return failed;
@@ -220,7 +221,8 @@ function abbreviate(name: string): string {
 }
 
 function renderLegend(states: readonly StatesOfCommit[]): Html {
-  const shown = new Set(states.flatMap(ofCommit => [...ofCommit.values()]));
+  const shown = new Set<BuildState>();
+  for (const ofCommit of states) for (const state of ofCommit.values()) shown.add(state);
   return html`<p class="legend">${inOrder(shown).map(state => stateBadge(state))}<span class="quiet"><span aria-hidden="true">·</span> Did not run</span></p>`;
 }
 
@@ -250,7 +252,8 @@ function renderRow(
     commit.id,
     columns.map(({ id }) => id),
   );
-  const passed = [...states.values()].filter(state => state === 'passed').length;
+  let passed = 0;
+  for (const state of states.values()) if (state === 'passed') passed += 1;
   const isCounted = passed > PASSED_LISTED;
   return html`<tr role="row" id="commit-${commit.id}" data-live><th role="rowheader" scope="row"><a class="subject" href="${href}">${subjectOf(commit)}</a>
 <div class="second">${shortRef(commit)} ${commit.branch === '' ? '' : html`<span class="tag branch" title="${commit.branch}">${commit.branch}</span> `}${commit.authorName}, ${relativeTime(Date.parse(commit.committedDate), db.now())}</div></th>
@@ -267,7 +270,7 @@ function renderOthers(
   states: StatesOfCommit,
   isCounted: boolean,
 ): Html {
-  const shown = new Set(columns.map(({ id }) => id));
+  const shown = new Set(columns.map(({ id }) => `${id}`));
   const counts = new Map<BuildState, number>();
   for (const [suiteId, state] of states)
     if (!shown.has(suiteId)) counts.set(state, (counts.get(state) ?? 0) + 1);

@@ -4,17 +4,16 @@ import { html } from 'hono/html';
 import { suites } from '../../api/suites.ts';
 import { parseId } from '../../domain/id.ts';
 import { countSuiteItems, type SuiteCounts } from '../../store/overview.ts';
-import { listSuiteRuns, type Run } from '../../store/result/runs.ts';
+import { type BriefRun, listSuiteRuns } from '../../store/result/runs.ts';
 import { listSuitesAfter, type Suite } from '../../store/suites.ts';
 import { emptyState, linkButton, table } from '../frame/components.ts';
 import { type Form, formTo, renderForm, submitButton, textArea, textField } from '../frame/form.ts';
 import { imageField } from '../frame/image-field.ts';
 import { action, page, type Route } from '../frame/route.ts';
 import type { Html, View } from '../frame/visit.ts';
-import { HISTORY_RUNS } from '../result/history.ts';
 import { renderDryRun } from '../suite/dry-run.ts';
 import { type ProjectVisit, projectPath, projectView } from './frame.ts';
-import { renderLastResult, renderRate, renderSparkline } from './history.ts';
+import { RUNS_OF_LISTED_SUITE, renderLastResult, renderRate, renderSparkline } from './history.ts';
 
 const SUITES_PER_PAGE = 50;
 const PATH = '/ui/projects/:project_id/suites';
@@ -40,7 +39,7 @@ async function showSuites(visit: ProjectVisit): Promise<View> {
     db,
     suites.map(({ id }) => id),
   );
-  const histories = await listSuiteRuns(db, suites, HISTORY_RUNS);
+  const histories = await listSuiteRuns(db, suites, RUNS_OF_LISTED_SUITE);
   const isMore = rows.length > SUITES_PER_PAGE;
   const create = linkButton(projectPath(visit, '/suites/new'), 'New suite', 'primary');
   return projectView(visit, {
@@ -68,7 +67,7 @@ ${isMore ? html`<p class="older"><a class="button plain" href="${projectPath(vis
 function suiteCells(
   visit: ProjectVisit,
   suite: Suite,
-  runs: readonly Run[],
+  runs: readonly BriefRun[],
   counts: SuiteCounts | undefined,
 ): Html[] {
   const contents = [

@@ -28,25 +28,23 @@ export const chosenBranch = (url: URL) => url.searchParams.get('branch') || unde
 export const defaultBranch = (known: string | undefined, branches: readonly string[]) =>
   known ?? ['main', 'master'].find(name => branches.includes(name)) ?? branches[0];
 
-/** Links to all branches and the default one, and a choice of the others. */
+/** Links to all branches and the default one, and a field for another. It offers those built last; any can be typed. */
 export function renderBranches(url: URL, branches: readonly string[], primary: string | undefined): Html {
   const chosen = chosenBranch(url);
   const link = (branch: string | undefined, label: Html | string) =>
     html`<li><a href="${hrefWith(url, { ...FIRST_PAGE, branch })}"${branch === chosen ? html` aria-current="true"` : ''}>${label}</a></li>`;
-  const known = chosen === undefined || branches.includes(chosen) ? branches : [chosen, ...branches];
-  const others = known.filter(branch => branch !== primary);
+  const others = branches.filter(branch => branch !== primary);
   const kept = [...url.searchParams].filter(([name]) => !['branch', 'before', 'after'].includes(name));
   return html`<div class="branches"><nav class="pills" aria-label="Branch"><ul>${link(undefined, 'All branches')}${
     primary === undefined ? '' : link(primary, html`<code>${primary}</code>`)
   }</ul></nav>
 ${
-  others.length === 0
+  branches.length === 0 && chosen === undefined
     ? ''
     : html`<form class="branch-form" method="get">${kept.map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}<label class="sr" for="branch">Other branch</label>
-<select id="branch" name="branch">${chosen === undefined || chosen === primary ? html`<option value="">Other branch…</option>` : ''}${others.map(
-        branch =>
-          html`<option value="${branch}"${branch === chosen ? html` selected` : ''}>${branch}</option>`,
-      )}</select> <button class="button plain" type="submit">Show</button></form>`
+<input id="branch" name="branch" value="${chosen === primary ? '' : (chosen ?? '')}" placeholder="Other branch" list="branches" autocomplete="off" autocapitalize="off" spellcheck="false"><datalist id="branches">${others.map(
+        branch => html`<option value="${branch}"></option>`,
+      )}</datalist> <button class="button plain" type="submit">Show</button></form>`
 }</div>`;
 }
 

@@ -28,7 +28,7 @@ import { failureMessage, flakyReason, formatTestDuration, resultBadge, testName 
 
 type TestVisit = Visit<'project' | 'test'>;
 
-const RUNS_SHOWN = 100;
+const RUNS_SHOWN = 30;
 const FLAKY_SHOWN = 100;
 
 export const testPages: Route[] = [

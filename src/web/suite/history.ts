@@ -49,9 +49,9 @@ export function showSuiteHistory(visit: SuiteVisit): View {
 
 function renderRuns(visit: SuiteVisit, runs: readonly Run[], branch: string | undefined): Html {
   const { db } = visit.services;
-  const { project, suite } = visit.found;
+  const { suite } = visit.found;
   const now = db.now();
-  const flaky = countFlakyTests(db, project.id).get(suite.id) ?? 0;
+  const flaky = countFlakyTests(db, { suiteId: suite.id });
   return html`<section aria-labelledby="figures-head"><h2 id="figures-head" class="sr">Figures</h2>
 ${renderFigures(figuresOf(runs), {
   noun: 'build',

@@ -3,20 +3,29 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { figuresOf } from '../../../src/domain/result/history.ts';
 import {
+  type Build,
   createBuildRequest,
   enqueueBuilds,
   enqueueSomeBuilds,
+  findBuild,
   listBuildsOfRequest,
   recordCommit,
 } from '../../../src/store/builds.ts';
 import type { Db } from '../../../src/store/database/db.ts';
+import { listLatestStates } from '../../../src/store/overview.ts';
 import type { Project } from '../../../src/store/projects.ts';
+import {
+  findPassedAt,
+  findPassedBefore,
+  listComparable,
+} from '../../../src/store/result/comparable-builds.ts';
 import {
   compareWeeks,
   listBranches,
   listProjectBranches,
   listRequestRuns,
   listRuns,
+  listSuiteRuns,
   rankSuites,
 } from '../../../src/store/result/runs.ts';
 import { createSuite, deleteSuite, type Suite } from '../../../src/store/suites.ts';
@@ -176,7 +185,82 @@ test('suites that fail now come first, then those that failed most, and those th
   assert.deepEqual(rankSuites(db, addProject(db).id, { order: 'failing', limit: 10, offset: 0 }), []);
 });
 
-test('histories are read by index, however many builds there are', () => {
+test('the list of suites has the latest runs of each, oldest first', async () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const project = addProject(db);
+  const [unit, lint] = addSuites(db, project, 'Unit', 'Lint') as [Suite, Suite];
+  for (const end of ['pass', 'fail', 'cancel', 'pass'] as const) run(db, project, 'main', [[unit, end]]);
+  const listed = await listSuiteRuns(db, [unit, lint], 2);
+  assert.deepEqual(
+    listed.map(({ name, runs }) => [name, runs.map(({ state }) => state)]),
+    [
+      ['Unit', ['failed', 'passed']],
+      ['Lint', []],
+    ],
+  );
+});
+
+test('a build is compared with completed builds of its suite: on its branch, or at the nearest commit that passed', () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const project = addProject(db);
+  const [unit, lint] = addSuites(db, project, 'Unit', 'Lint') as [Suite, Suite];
+  const make = (branch: string, end: 'pass' | 'fail' | 'cancel') => {
+    const [id] = run(db, project, branch, [
+      [unit, end],
+      [lint, 'pass'],
+    ]) as [bigint, bigint];
+    return findBuild(db, project.id, id) as Build;
+  };
+  const [first, topic, failed] = [make('main', 'pass'), make('topic', 'pass'), make('main', 'fail')];
+  make('main', 'cancel');
+  const [build, later] = [make('main', 'fail'), make('main', 'pass')];
+  const ids = (limit: number) =>
+    listComparable(db, build, limit).map(({ build, branch }) => [build.id, branch]);
+  assert.deepEqual(ids(10), [
+    [later.id, 'main'],
+    [failed.id, 'main'],
+    [topic.id, 'topic'],
+    [first.id, 'main'],
+  ]);
+  assert.deepEqual(ids(1), [[later.id, 'main']]);
+  assert.equal(findPassedBefore(db, build, 'main')?.id, first.id);
+  assert.equal(findPassedBefore(db, build, 'gone'), undefined);
+  const at = (...builds: Build[]) =>
+    findPassedAt(
+      db,
+      build,
+      builds.map(({ commitRef }) => commitRef),
+    )?.id;
+  assert.equal(at(build, failed, topic, first), topic.id);
+  assert.equal(at(build, first, topic), first.id, 'the first of these commits, not the newest build');
+  assert.equal(at(build, failed), undefined);
+});
+
+test('the newest build of each suite gives its state at a commit', () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const project = addProject(db);
+  const [unit, lint] = addSuites(db, project, 'Unit', 'Lint') as [Suite, Suite];
+  const [id] = run(db, project, 'main', [
+    [unit, 'fail'],
+    [lint, 'pass'],
+  ]) as [bigint];
+  const { commitId } = findBuild(db, project.id, id) as Build;
+  const [again] = run(db, project, 'main', [[unit, 'pass']]);
+  db.sqlite.prepare('UPDATE builds SET commit_id = ? WHERE id = ?').run(commitId, again);
+  assert.deepEqual(
+    listLatestStates(db, commitId),
+    new Map([
+      [`${unit.id}`, 'passed'],
+      [`${lint.id}`, 'passed'],
+    ]),
+  );
+  assert.deepEqual(listLatestStates(db, 1n), new Map());
+});
+
+test('histories are read by index, however many builds there are', async () => {
   using fixture = openFixture();
   const { db } = fixture;
   const statements = new Set<string>();
@@ -192,13 +276,17 @@ test('histories are read by index, however many builds there are', () => {
   }
   listBranches(db, 1n);
   listProjectBranches(db, 1n);
+  listLatestStates(db, 1n);
+  await listSuiteRuns(db, [{ id: 1n, name: 'Unit' }], 20);
   rankSuites(db, 1n, { order: 'failing', limit: 25, offset: 0 });
-  assert.ok(statements.size >= 9);
+  assert.ok(statements.size >= 11);
   for (const text of statements) {
     const steps = prepare(`EXPLAIN QUERY PLAN ${text.replaceAll('?', '1')}`).all() as {
       detail: string;
     }[];
-    const scans = steps.map(({ detail }) => detail).filter(detail => /^SCAN (?!recent|ranked)/.test(detail));
+    const scans = steps
+      .map(({ detail }) => detail)
+      .filter(detail => /^SCAN (?!recent|ranked|json_each|\(subquery)/.test(detail));
     assert.deepEqual(scans, [], text);
   }
 });
