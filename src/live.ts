@@ -3,12 +3,15 @@
 export type Live = {
   /** Calls `wake` after each change of the topic, until the returned function is called. */
   watch(topic: string, wake: () => void): () => void;
+  /** The same for several topics. Fast for thousands, of which few change at a time. */
+  watchAny(topics: Iterable<string>, wake: () => void): () => void;
   publish(topics: Iterable<string>): void;
   watchers(): number;
 };
 
 export function createLive(): Live {
   const byTopic = new Map<string, Set<() => void>>();
+  const groups = new Set<{ topics: ReadonlySet<string>; wake: () => void }>();
   return {
     watch(topic, wake) {
       let watchers = byTopic.get(topic);
@@ -22,11 +25,19 @@ export function createLive(): Live {
         if (watchers.size === 0 && byTopic.get(topic) === watchers) byTopic.delete(topic);
       };
     },
+    watchAny(topics, wake) {
+      const group = { topics: new Set(topics), wake };
+      groups.add(group);
+      return () => void groups.delete(group);
+    },
     publish(topics) {
-      for (const topic of topics) for (const wake of byTopic.get(topic) ?? []) wake();
+      for (const topic of topics) {
+        for (const wake of byTopic.get(topic) ?? []) wake();
+        for (const group of groups) if (group.topics.has(topic)) group.wake();
+      }
     },
     watchers() {
-      let count = 0;
+      let count = groups.size;
       for (const watchers of byTopic.values()) count += watchers.size;
       return count;
     },

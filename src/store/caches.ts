@@ -1,7 +1,7 @@
 // The caches of suites: the generation of each cache's volume, its last measured size, and when it was last used.
 
-import { and, asc, desc, eq, isNull, sql } from 'drizzle-orm';
-import type { Db } from './database/db.ts';
+import { and, asc, eq, sql } from 'drizzle-orm';
+import { type Db, jsonOf, prepared } from './database/db.ts';
 import { caches, projects, suites } from './database/schema.ts';
 
 export type Cache = typeof caches.$inferSelect;
@@ -86,17 +86,76 @@ export function emptyCache(db: Db, suiteId: bigint, because: string): void {
 
 export type CacheOfSuite = Cache & { suiteName: string; projectId: bigint; projectName: string };
 
+const cachesInOrder = prepared(({ sqlite }) => {
+  const isThere = `suite_id NOT IN (
+    SELECT suite.id FROM projects AS project CROSS JOIN suites AS suite ON suite.project_id = project.id
+    WHERE project.deleted_at IS NOT NULL)`;
+  return {
+    // By the index of sizes, so that a page reads no more than it shows.
+    unmeasured: sqlite
+      .prepare<[number, number], bigint>(
+        `SELECT suite_id FROM caches WHERE size_bytes IS NULL AND ${isThere} ORDER BY suite_id LIMIT ? OFFSET ?`,
+      )
+      .pluck(),
+    unmeasuredCount: sqlite
+      .prepare<[], bigint>(`SELECT count(*) FROM caches WHERE size_bytes IS NULL AND ${isThere}`)
+      .pluck(),
+    measured: sqlite
+      .prepare<[number, number], bigint>(
+        `SELECT suite_id FROM caches WHERE size_bytes >= 0 AND ${isThere}
+         ORDER BY size_bytes DESC, suite_id DESC LIMIT ? OFFSET ?`,
+      )
+      .pluck(),
+    names: sqlite
+      .prepare<[], [bigint, string, string]>(
+        `SELECT cache.suite_id, suite.name, project.name FROM caches AS cache
+         CROSS JOIN suites AS suite ON suite.id = cache.suite_id
+         CROSS JOIN projects AS project ON project.id = suite.project_id AND project.deleted_at IS NULL`,
+      )
+      .raw(),
+  };
+});
+
 /** Unmeasured caches first, then the largest. */
-export function listCaches(db: Db, limit: number): CacheOfSuite[] {
-  return db.orm
+export function listCaches(db: Db, limit: number, offset = 0): CacheOfSuite[] {
+  return readCaches(db, listInOrder(db, limit, offset));
+}
+
+function listInOrder(db: Db, limit: number, offset: number): bigint[] {
+  const { unmeasured, unmeasuredCount, measured } = cachesInOrder(db);
+  const first = unmeasured.all(limit, offset);
+  const skipped = Math.max(0, offset - Number(unmeasuredCount.get()));
+  return [...first, ...measured.all(limit - first.length, skipped)];
+}
+
+/** Those that have all words in the names of their suite and project, in the same order. */
+export function findCaches(
+  db: Db,
+  words: readonly string[],
+  limit: number,
+  offset = 0,
+): { caches: CacheOfSuite[]; count: number } {
+  const texts = new Map(
+    cachesInOrder(db)
+      .names.all()
+      .map(([suiteId, suite, project]) => [suiteId, `${suite} ${project}`.toLowerCase()]),
+  );
+  const found = listInOrder(db, Number.MAX_SAFE_INTEGER, 0).filter(suiteId =>
+    words.every(word => texts.get(suiteId)?.includes(word.toLowerCase())),
+  );
+  return { caches: readCaches(db, found.slice(offset, offset + limit)), count: found.length };
+}
+
+function readCaches(db: Db, suiteIds: readonly bigint[]): CacheOfSuite[] {
+  const rows = db.orm
     .select({ cache: caches, suiteName: suites.name, projectId: projects.id, projectName: projects.name })
     .from(caches)
     .innerJoin(suites, eq(suites.id, caches.suiteId))
-    .innerJoin(projects, and(eq(projects.id, suites.projectId), isNull(projects.deletedAt)))
-    .orderBy(desc(sql`${caches.sizeBytes} IS NULL`), desc(caches.sizeBytes), asc(caches.suiteId))
-    .limit(limit)
-    .all()
-    .map(({ cache, ...names }) => ({ ...cache, ...names }));
+    .innerJoin(projects, eq(projects.id, suites.projectId))
+    .where(sql`${caches.suiteId} IN (SELECT value FROM json_each(${jsonOf(suiteIds)}))`)
+    .all();
+  const bySuite = new Map(rows.map(({ cache, ...names }) => [cache.suiteId, { ...cache, ...names }]));
+  return suiteIds.flatMap(id => bySuite.get(id) ?? []);
 }
 
 /** The sum of the last measured sizes. */

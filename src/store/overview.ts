@@ -6,7 +6,7 @@ import type { Commit } from './builds.ts';
 import { type Db, jsonOf, prepared } from './database/db.ts';
 import { suiteDependencies } from './database/dependency-schema.ts';
 import { limitWithNext, olderThan, type Page } from './database/page.ts';
-import { buildRequests, commits, environmentVariables, suiteRules, suites } from './database/schema.ts';
+import { commits, environmentVariables, suiteRules, suites } from './database/schema.ts';
 import type { Build } from './transition.ts';
 
 /** A commit without its lists, which may be long. */
@@ -37,6 +37,18 @@ export function findCommitHeads(db: Db, ids: readonly bigint[]): Map<bigint, Com
 type Run = { ms: number; state: BuildRequestState };
 export type ProjectSummary = { commit: CommitHead | undefined; runs: Run[] };
 
+// Without drizzle, because a list of projects reads many.
+const latestRequests = prepared(({ sqlite }) =>
+  sqlite
+    .prepare<[string, number], [bigint, BuildRequestState, bigint, bigint | null]>(
+      `SELECT recent.project_id, recent.build_state, recent.created_at, recent.finished_at
+       FROM json_each(?) AS project CROSS JOIN build_requests AS recent ON recent.id IN (
+         SELECT id FROM build_requests WHERE project_id = project.value AND local = 0 ORDER BY id DESC LIMIT ?)
+       ORDER BY recent.id`,
+    )
+    .raw(),
+);
+
 /** The newest commit of each project, and the durations of its latest requests, oldest first. Without local runs. */
 export function summarizeProjects(
   db: Db,
@@ -58,21 +70,9 @@ export function summarizeProjects(
     const summary = summaries.get(commit.projectId);
     if (summary) summary.commit = commit;
   }
-  const requests = db.orm
-    .select({
-      projectId: buildRequests.projectId,
-      state: buildRequests.buildState,
-      createdAt: buildRequests.createdAt,
-      finishedAt: buildRequests.finishedAt,
-    })
-    .from(buildRequests)
-    .where(
-      sql`${buildRequests.id} IN (SELECT recent.id FROM json_each(${ids}) AS project CROSS JOIN build_requests AS recent ON recent.id IN (SELECT id FROM build_requests WHERE project_id = project.value AND local = 0 ORDER BY id DESC LIMIT ${runs}))`,
-    )
-    .orderBy(buildRequests.id)
-    .all();
-  for (const { projectId, state, createdAt, finishedAt } of requests)
-    if (finishedAt !== null) summaries.get(projectId)?.runs.push({ ms: finishedAt - createdAt, state });
+  for (const [projectId, state, createdAt, finishedAt] of latestRequests(db).all(ids, runs))
+    if (finishedAt !== null)
+      summaries.get(projectId)?.runs.push({ ms: Number(finishedAt - createdAt), state });
   return summaries;
 }
 
@@ -94,23 +94,39 @@ const latestBuilds = prepared(({ sqlite }) => {
     ofSuites: sqlite
       .prepare<[bigint, string], HeadRow>(heads('suite_id IN (SELECT value FROM json_each(?))'))
       .raw(),
-    // All columns are in the index builds_commit, in this order. One text for all suites: that is faster than many rows.
+    // All columns are in the index, whose order puts the newest build of a suite last. One text for all suites: that is
+    // faster than many rows.
     states: sqlite
       .prepare<[bigint], string | null>(
-        `SELECT group_concat(suite_id) || ' ' || group_concat(build_state) FROM (
-           SELECT suite_id, build_state FROM builds WHERE commit_id = ? ORDER BY suite_id, id)`,
+        `SELECT group_concat(suite_id) || ' ' || group_concat(build_state) FROM builds INDEXED BY builds_commit
+         WHERE commit_id = ?`,
       )
       .pluck(),
   };
 });
 
-/**
- * The state of the latest build of each suite of a commit. A rerun replaces the build it repeats. The keys are ids of suites as
- * text, because a page reads thousands of them and shows few.
- */
-export function listLatestStates(db: Db, commitId: bigint): Map<string, BuildState> {
-  const [ids, states] = (latestBuilds(db).states.get(commitId) ?? '').split(' ').map(text => text.split(','));
-  return new Map(states ? ids?.map((id, at) => [id, states[at] as BuildState]) : []);
+/** The states of the latest builds of a commit's suites. Ids are text, because a page reads thousands and shows few. */
+export type LatestStates = {
+  bySuite: ReadonlyMap<string, BuildState>;
+  counts: ReadonlyMap<BuildState, number>;
+  notPassed: readonly string[];
+};
+
+/** The state of the latest build of each suite of a commit. A rerun replaces the build it repeats. */
+export function readLatestStates(db: Db, commitId: bigint): LatestStates {
+  const text = latestBuilds(db).states.get(commitId) ?? '';
+  const [ids = [], states = []] = text === '' ? [] : text.split(' ').map(list => list.split(','));
+  const bySuite = new Map<string, BuildState>();
+  const counts = new Map<BuildState, number>();
+  const notPassed: string[] = [];
+  for (const [at, id] of ids.entries()) {
+    if (ids[at + 1] === id) continue;
+    const state = states[at] as BuildState;
+    bySuite.set(id, state);
+    counts.set(state, (counts.get(state) ?? 0) + 1);
+    if (state !== 'passed') notPassed.push(id);
+  }
+  return { bySuite, counts, notPassed };
 }
 
 /** The latest build of each suite of a commit, by suite; of `suiteIds` if given. */

@@ -824,6 +824,11 @@ ALTER TABLE builds ADD COLUMN node TEXT;
 ALTER TABLE dependencies ADD COLUMN node TEXT;
 `;
 
+/** The largest caches are read by size. */
+const sizesOfCaches = `
+CREATE INDEX caches_size ON caches (size_bytes, suite_id);
+`;
+
 type Step = string | ((sqlite: Database.Database) => void);
 
 export const steps: readonly Step[] = [
@@ -846,4 +851,5 @@ export const steps: readonly Step[] = [
   choicesOfAccounts,
   manyBuilds,
   nodes,
+  sizesOfCaches,
 ];

@@ -429,21 +429,25 @@ export const suites = sqliteTable(
 );
 
 /** The caches that suites keep between builds. */
-export const caches = sqliteTable('caches', {
-  suiteId: int64('suite_id')
-    .primaryKey()
-    .references(() => suites.id, { onDelete: 'cascade' }),
-  /** Increased when the cache is emptied. Each generation has a separate volume. */
-  generation: int('generation').notNull(),
-  /** Null until it is measured, and if it has too many files to count. */
-  sizeBytes: int('size_bytes'),
-  measuredAt: instant('measured_at'),
-  /** When a build of the suite last started or ended. */
-  usedAt: instant('used_at').notNull(),
-  emptiedAt: instant('emptied_at'),
-  /** By whom or why, as the end of a sentence. */
-  emptiedBecause: text('emptied_because'),
-});
+export const caches = sqliteTable(
+  'caches',
+  {
+    suiteId: int64('suite_id')
+      .primaryKey()
+      .references(() => suites.id, { onDelete: 'cascade' }),
+    /** Increased when the cache is emptied. Each generation has a separate volume. */
+    generation: int('generation').notNull(),
+    /** Null until it is measured, and if it has too many files to count. */
+    sizeBytes: int('size_bytes'),
+    measuredAt: instant('measured_at'),
+    /** When a build of the suite last started or ended. */
+    usedAt: instant('used_at').notNull(),
+    emptiedAt: instant('emptied_at'),
+    /** By whom or why, as the end of a sentence. */
+    emptiedBecause: text('emptied_because'),
+  },
+  table => [index('caches_size').on(table.sizeBytes, table.suiteId)],
+);
 
 export const suiteRules = sqliteTable(
   'suite_rules',

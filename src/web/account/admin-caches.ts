@@ -2,8 +2,16 @@
 
 import { html } from 'hono/html';
 import { refusal } from '../../domain/refusal.ts';
-import { type CacheOfSuite, emptyCache, findCache, listCaches, sumCaches } from '../../store/caches.ts';
-import { emptyState, filterBox, formatSize, pageHead, relativeTime, table } from '../frame/components.ts';
+import { emptyCache, findCache, findCaches, listCaches, sumCaches } from '../../store/caches.ts';
+import {
+  emptyState,
+  formatSize,
+  pageHead,
+  pageLinks,
+  pageNumber,
+  relativeTime,
+  table,
+} from '../frame/components.ts';
 import { actionButton, formTo } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { form, page, type Route } from '../frame/route.ts';
@@ -11,7 +19,8 @@ import { getByParam, type Html, type View, type Visit } from '../frame/visit.ts'
 
 const ADMIN_PATH = '/ui/admin';
 const PATH = `${ADMIN_PATH}/caches`;
-const CACHES_SHOWN = 250;
+const CACHES_PER_PAGE = 50;
+const MAX_PAGES = 1_000_000;
 
 export const adminCachePages: Route[] = [
   page(PATH, visit => forAdministrators(visit, showCaches)),
@@ -34,8 +43,7 @@ export function renderCacheSum({ services }: Visit): Html {
 function showCaches(visit: Visit): View {
   const { services, url } = visit;
   const { cacheLimitBytes, cacheTotalBytes } = services.vitals();
-  const query = (url.searchParams.get('q') ?? '').toLowerCase();
-  const caches = listCaches(services.db, CACHES_SHOWN).filter(cache => filterText(cache).includes(query));
+  const query = (url.searchParams.get('q') ?? '').trim();
   const { count, bytes } = sumCaches(services.db);
   const limits = [
     cacheTotalBytes > 0 ? `The limit for all caches is ${formatSize(cacheTotalBytes)} (CACHE_TOTAL).` : '',
@@ -45,36 +53,52 @@ function showCaches(visit: Visit): View {
   return {
     title: 'Caches',
     section: 'admin',
-    scripts: ['project.js'],
     body: html`${pageHead('Caches', { parent: { href: ADMIN_PATH, label: 'Administration' } })}
 <p class="lead">The files that suites keep in <code>/srv/cache</code> take up ${formatSize(bytes)}. ${limits.join(' ')}</p>
 ${
   count === 0
     ? emptyState({ title: 'No caches yet', text: 'The first build of a suite creates one.' })
-    : html`${filterBox('cache-list', 'Filter caches', query)}${table({
-        id: 'cache-list',
-        caption: 'Caches',
-        columns: ['Suite', 'Project', 'Size', 'Last used', 'Actions'],
-        rows: caches.map(cache => ({
-          filterText: filterText(cache),
-          cells: [
-            cache.suiteName,
-            cache.projectName,
-            formatCacheSize(cache.sizeBytes),
-            relativeTime(cache.usedAt),
-            actionButton(formTo(visit, `${PATH}/${cache.suiteId}/empty`), 'Empty', {
-              confirm: `Empty the cache of ${cache.suiteName} in ${cache.projectName}?`,
-              yes: 'Empty cache',
-              no: 'Keep cache',
-            }),
-          ],
-        })),
-      })}${count > CACHES_SHOWN ? html`<p class="quiet">Showing the largest ${CACHES_SHOWN} of ${count}.</p>` : ''}`
+    : html`<form class="filter" method="get" role="search"><label class="sr" for="cache-filter">Find caches</label><input id="cache-filter" name="q" type="search" value="${query}" placeholder="Suite or project" autocomplete="off" data-keys="/"> <button class="button plain" type="submit">Find</button></form>${renderList(visit, query, count)}`
 }`,
   };
 }
 
-const filterText = ({ suiteName, projectName }: CacheOfSuite) => `${suiteName} ${projectName}`.toLowerCase();
+/** One page of the caches, of those that match the query if there is one. */
+function renderList(visit: Visit, query: string, all: number): Html {
+  const { services, url } = visit;
+  const { db } = services;
+  const read = (page: number) => {
+    const offset = (page - 1) * CACHES_PER_PAGE;
+    return query === ''
+      ? { caches: listCaches(db, CACHES_PER_PAGE, offset), count: all }
+      : findCaches(db, query.split(/\s+/), CACHES_PER_PAGE, offset);
+  };
+  const asked = pageNumber(url, MAX_PAGES);
+  const found = read(asked);
+  const last = Math.max(1, Math.ceil(found.count / CACHES_PER_PAGE));
+  const page = Math.min(asked, last);
+  const { caches } = page === asked ? found : read(page);
+  if (caches.length === 0 && query !== '')
+    return html`<p class="quiet">No cache matches “${query}”. <a href="${PATH}">Show all</a></p>`;
+  return html`${table({
+    id: 'cache-list',
+    caption: 'Caches',
+    columns: ['Suite', 'Project', 'Size', 'Last used', 'Actions'],
+    rows: caches.map(cache => ({
+      cells: [
+        cache.suiteName,
+        cache.projectName,
+        formatCacheSize(cache.sizeBytes),
+        relativeTime(cache.usedAt),
+        actionButton(formTo(visit, `${PATH}/${cache.suiteId}/empty`), 'Empty', {
+          confirm: `Empty the cache of ${cache.suiteName} in ${cache.projectName}?`,
+          yes: 'Empty cache',
+          no: 'Keep cache',
+        }),
+      ],
+    })),
+  })}${pageLinks(url, 'Pages of caches', { page, hasNext: page < last, last })}`;
+}
 
 export const formatCacheSize = (sizeBytes: number | null) =>
   sizeBytes === null ? 'not measured yet' : formatSize(sizeBytes);

@@ -55,8 +55,9 @@ export function formatSize(bytes: number): string {
   return `${power === 0 || amount >= 100 ? Math.round(amount) : amount.toFixed(1)} ${units[power]}`;
 }
 
+const countFormat = new Intl.NumberFormat('en');
 /** 1,234: in groups of three digits. */
-export const formatCount = (count: number) => count.toLocaleString('en');
+export const formatCount = (count: number) => countFormat.format(count);
 
 /** 1 test, 1,234 tests. */
 export const countOf = (count: number, noun: string) =>
@@ -197,4 +198,21 @@ export function hrefWith(url: URL, changes: Record<string, string | undefined>):
 export function olderLink(url: URL, next: bigint | undefined, label: string): Html | string {
   if (next === undefined) return '';
   return html`<p class="older"><a class="button plain" href="${hrefWith(url, { before: next.toString() })}">${label}</a></p>`;
+}
+
+/** The page of a list that the address names; the last one if it has fewer. */
+export function pageNumber(url: URL, last: number): number {
+  const asked = Number(url.searchParams.get('page') ?? 1);
+  return Math.min(Number.isSafeInteger(asked) && asked > 0 ? asked : 1, last);
+}
+
+/** Links to the pages before and after; nothing if there is only one. `last` is undefined if it is not known. */
+export function pageLinks(
+  url: URL,
+  label: string,
+  { page, hasNext, last }: { page: number; hasNext: boolean; last?: number },
+): Html | string {
+  if (page === 1 && !hasNext) return '';
+  const link = (to: number, text: string) => linkButton(hrefWith(url, { page: String(to) }), text);
+  return html`<nav class="older buttons" aria-label="${label}">${page > 1 ? link(page - 1, 'Previous') : ''}${hasNext ? link(page + 1, 'Next') : ''}<span class="quiet">Page ${page}${last === undefined ? '' : ` of ${last}`}</span></nav>`;
 }

@@ -64,7 +64,7 @@ function sendChanges(
 ): Response {
   const sendChange = () => stream.send(frame('changed', JSON.stringify(payload?.() ?? {})));
   stream.send(frame('state', '{}'));
-  for (const topic of topics) stream.onClose(services.live.watch(topic, sendChange));
+  stream.onClose(services.live.watchAny(topics, sendChange));
   if (url.searchParams.get('seen') !== String(services.db.generation())) sendChange();
   return streamResponse();
 }

@@ -11,7 +11,12 @@ import {
   findCommitPage,
 } from '../../store/commit-pages.ts';
 import type { Db } from '../../store/database/db.ts';
-import { type BuildHead, listLatestBuilds, listLatestStates } from '../../store/overview.ts';
+import {
+  type BuildHead,
+  type LatestStates,
+  listLatestBuilds,
+  readLatestStates,
+} from '../../store/overview.ts';
 import { listProjectBranches } from '../../store/result/runs.ts';
 import { listSuiteNames } from '../../store/suites.ts';
 import {
@@ -42,8 +47,6 @@ const NAME_LENGTH = 19;
 const FILTER_LENGTH = 200;
 
 type Column = { id: bigint; name: string; isDeleted: boolean };
-/** The state of the newest build of each suite, by its id as text. */
-type StatesOfCommit = ReadonlyMap<string, BuildState>;
 type Filter = CommitFilter & { state: string };
 
 /** The states that a filter offers. */
@@ -123,12 +126,12 @@ function renderPager(url: URL, { newer, older, isPartial }: CommitPage, isLater:
 
 async function renderMatrix(visit: ProjectVisit, commits: readonly CommitRow[]): Promise<Html> {
   const { db } = visit.services;
-  const states: StatesOfCommit[] = [];
+  const states: LatestStates[] = [];
   for (const { id } of commits) {
-    const found = listLatestStates(db, id);
+    const found = readLatestStates(db, id);
     states.push(found);
     // Commits with many suites take a while: let other requests run in between.
-    if (found.size > SUITES_FITTING) await nextTurn();
+    if (found.bySuite.size > SUITES_FITTING) await nextTurn();
   }
   const all = orderColumns(
     columnsOf(db, listSuiteNames(db, visit.found.project.id), commits, states),
@@ -145,7 +148,7 @@ async function renderMatrix(visit: ProjectVisit, commits: readonly CommitRow[]):
 <thead role="rowgroup"><tr role="row"><th role="columnheader" scope="col">Commit</th><th role="columnheader" scope="col">State</th>${columns.map(column => renderColumnHead(visit, column, look !== ''))}${
     isTruncated ? html`<th role="columnheader" scope="col">Other suites</th>` : ''
   }</tr></thead>
-<tbody role="rowgroup">${commits.map((commit, at) => renderRow(visit, commit, columns, states[at] ?? new Map(), isTruncated))}</tbody></table></div>
+<tbody role="rowgroup">${commits.map((commit, at) => renderRow(visit, commit, columns, states[at] as LatestStates, isTruncated))}</tbody></table></div>
 ${look === '' ? '' : renderLegend(states)}`;
 }
 
@@ -160,11 +163,11 @@ function columnsOf(
   db: Db,
   suites: readonly { id: bigint; name: string }[],
   commits: readonly CommitRow[],
-  states: readonly StatesOfCommit[],
+  states: readonly LatestStates[],
 ): Column[] {
   const columns = new Map(suites.map(suite => [`${suite.id}`, { ...suite, isDeleted: false }]));
   for (const [at, ofCommit] of states.entries()) {
-    const deleted = [...ofCommit.keys()].filter(id => !columns.has(id)).map(BigInt);
+    const deleted = [...ofCommit.bySuite.keys()].filter(id => !columns.has(id)).map(BigInt);
     if (deleted.length === 0) continue;
     for (const { suiteId: id, suiteName: name } of listLatestBuilds(
       db,
@@ -180,11 +183,13 @@ function columnsOf(
  * Suites that fail now come first. If not all fit, those that failed before follow, the latest first, so that as many
  * rows as possible show what failed in them; then those that run.
  */
-function orderColumns(columns: readonly Column[], states: readonly StatesOfCommit[]): Column[] {
+function orderColumns(columns: readonly Column[], states: readonly LatestStates[]): Column[] {
   const isChoice = columns.length > SUITES_FITTING;
+  const notable = new Set(states.flatMap(({ notPassed }) => notPassed));
   const rankOf = ({ id }: Column): number => {
     const key = `${id}`;
-    const ofSuite = states.map(ofCommit => ofCommit.get(key));
+    if (!notable.has(key)) return Number.MAX_VALUE;
+    const ofSuite = states.map(({ bySuite }) => bySuite.get(key));
     if (isBad(ofSuite.find(isFinished))) return -1;
     const failed = isChoice ? ofSuite.findIndex(isBad) : -1;
     if (failed >= 0) return failed;
@@ -220,9 +225,8 @@ function abbreviate(name: string): string {
     .trimEnd()}…${letters.slice(-8).join('').trimStart()}`;
 }
 
-function renderLegend(states: readonly StatesOfCommit[]): Html {
-  const shown = new Set<BuildState>();
-  for (const ofCommit of states) for (const state of ofCommit.values()) shown.add(state);
+function renderLegend(states: readonly LatestStates[]): Html {
+  const shown = new Set(states.flatMap(({ counts }) => [...counts.keys()]));
   return html`<p class="legend">${inOrder(shown).map(state => stateBadge(state))}<span class="quiet"><span aria-hidden="true">·</span> Did not run</span></p>`;
 }
 
@@ -242,7 +246,7 @@ function renderRow(
   visit: ProjectVisit,
   commit: CommitRow,
   columns: readonly Column[],
-  states: StatesOfCommit,
+  states: LatestStates,
   isTruncated: boolean,
 ): Html {
   const { db } = visit.services;
@@ -252,8 +256,7 @@ function renderRow(
     commit.id,
     columns.map(({ id }) => id),
   );
-  let passed = 0;
-  for (const state of states.values()) if (state === 'passed') passed += 1;
+  const passed = states.counts.get('passed') ?? 0;
   const isCounted = passed > PASSED_LISTED;
   return html`<tr role="row" id="commit-${commit.id}" data-live><th role="rowheader" scope="row"><a class="subject" href="${href}">${subjectOf(commit)}</a>
 <div class="second">${shortRef(commit)} ${commit.branch === '' ? '' : html`<span class="tag branch" title="${commit.branch}">${commit.branch}</span> `}${commit.authorName}, ${relativeTime(Date.parse(commit.committedDate), db.now())}</div></th>
@@ -267,13 +270,15 @@ ${columns.map(column => renderCell(visit, column, builds.get(column.id), isCount
 function renderOthers(
   href: string,
   columns: readonly Column[],
-  states: StatesOfCommit,
+  states: LatestStates,
   isCounted: boolean,
 ): Html {
-  const shown = new Set(columns.map(({ id }) => `${id}`));
-  const counts = new Map<BuildState, number>();
-  for (const [suiteId, state] of states)
-    if (!shown.has(suiteId)) counts.set(state, (counts.get(state) ?? 0) + 1);
+  const counts = new Map(states.counts);
+  for (const { id } of columns) {
+    const state = states.bySuite.get(`${id}`);
+    if (state !== undefined) counts.set(state, (counts.get(state) ?? 0) - 1);
+  }
+  for (const [state, count] of counts) if (count === 0) counts.delete(state);
   const [worst, ...more] = inOrder(new Set(counts.keys()));
   if (worst === undefined)
     return html`<td role="cell" class="cell none"><span aria-hidden="true">·</span><span class="sr">did not run</span></td>`;

@@ -11,10 +11,11 @@ import { activityTopics } from '../activity/activity.ts';
 import {
   emptyState,
   filterBox,
-  hrefWith,
   linkButton,
   olderLink,
   pageHead,
+  pageLinks,
+  pageNumber,
   type Row,
   relativeTime,
   sparkline,
@@ -37,6 +38,8 @@ export const projectsPages: Route[] = [
 ];
 
 const PROJECTS_PER_PAGE = 50;
+/** How many are read at once to find those that match. */
+const PROJECTS_READ = 100;
 const PROJECTS_SEARCHED = 1_000;
 const TREND_RUNS = 12;
 
@@ -72,21 +75,31 @@ const nothingMatches = (query: string) =>
 
 /** One page of all projects, failing and running ones first. */
 function renderRanked(visit: Visit, ids: readonly bigint[], query: string): Html {
-  const { db } = visit.services;
-  const heads = query === '' ? undefined : findProjectHeads(db, ids);
-  const matching = heads ? ids.filter(id => matches(heads.get(id), query.toLowerCase())) : ids;
-  if (matching.length === 0) return nothingMatches(query);
-  const last = Math.ceil(matching.length / PROJECTS_PER_PAGE);
-  const asked = Number(visit.url.searchParams.get('page') ?? 1);
-  const page = Math.min(Number.isSafeInteger(asked) && asked > 0 ? asked : 1, last);
-  const href = (to: number) => hrefWith(visit.url, { page: String(to) });
-  const shown = matching.slice((page - 1) * PROJECTS_PER_PAGE, page * PROJECTS_PER_PAGE);
+  if (query !== '') return renderMatching(visit, ids, query);
+  const last = Math.ceil(ids.length / PROJECTS_PER_PAGE);
+  const page = pageNumber(visit.url, last);
+  const shown = ids.slice((page - 1) * PROJECTS_PER_PAGE, page * PROJECTS_PER_PAGE);
   return html`${projectTable(visit, shown)}
-${
-  last === 1
-    ? ''
-    : html`<nav class="older buttons" aria-label="Pages of projects">${page > 1 ? linkButton(href(page - 1), 'Previous') : ''}${page < last ? linkButton(href(page + 1), 'Next') : ''}<span class="quiet">Page ${page} of ${last}</span></nav>`
-}`;
+${pageLinks(visit.url, 'Pages of projects', { page, hasNext: page < last, last })}`;
+}
+
+/** One page of the projects that match the query. Reads no more projects than it takes to fill it. */
+function renderMatching(visit: Visit, ids: readonly bigint[], query: string): Html {
+  const { db } = visit.services;
+  const asked = pageNumber(visit.url, ids.length);
+  const matching: bigint[] = [];
+  let read = 0;
+  for (; read < ids.length && matching.length <= asked * PROJECTS_PER_PAGE; read += PROJECTS_READ) {
+    const slice = ids.slice(read, read + PROJECTS_READ);
+    const heads = findProjectHeads(db, slice);
+    matching.push(...slice.filter(id => matches(heads.get(id), query.toLowerCase())));
+  }
+  if (matching.length === 0) return nothingMatches(query);
+  const pages = Math.ceil(matching.length / PROJECTS_PER_PAGE);
+  const page = Math.min(asked, pages);
+  const end = page * PROJECTS_PER_PAGE;
+  return html`${projectTable(visit, matching.slice(end - PROJECTS_PER_PAGE, end))}
+${pageLinks(visit.url, 'Pages of projects', { page, hasNext: page < pages, ...(read >= ids.length && { last: pages }) })}`;
 }
 
 /** More projects than can be ranked: those that were active last, then all of them, newest first. */

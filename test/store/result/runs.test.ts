@@ -12,7 +12,7 @@ import {
   recordCommit,
 } from '../../../src/store/builds.ts';
 import type { Db } from '../../../src/store/database/db.ts';
-import { listLatestStates } from '../../../src/store/overview.ts';
+import { readLatestStates } from '../../../src/store/overview.ts';
 import type { Project } from '../../../src/store/projects.ts';
 import {
   findPassedAt,
@@ -245,19 +245,28 @@ test('the newest build of each suite gives its state at a commit', () => {
   const [unit, lint] = addSuites(db, project, 'Unit', 'Lint') as [Suite, Suite];
   const [id] = run(db, project, 'main', [
     [unit, 'fail'],
-    [lint, 'pass'],
+    [lint, 'fail'],
   ]) as [bigint];
   const { commitId } = findBuild(db, project.id, id) as Build;
   const [again] = run(db, project, 'main', [[unit, 'pass']]);
   db.sqlite.prepare('UPDATE builds SET commit_id = ? WHERE id = ?').run(commitId, again);
+  const { bySuite, counts, notPassed } = readLatestStates(db, commitId);
   assert.deepEqual(
-    listLatestStates(db, commitId),
-    new Map([
+    [...bySuite],
+    [
       [`${unit.id}`, 'passed'],
-      [`${lint.id}`, 'passed'],
-    ]),
+      [`${lint.id}`, 'failed'],
+    ],
   );
-  assert.deepEqual(listLatestStates(db, 1n), new Map());
+  assert.deepEqual(
+    [...counts],
+    [
+      ['passed', 1],
+      ['failed', 1],
+    ],
+  );
+  assert.deepEqual(notPassed, [`${lint.id}`]);
+  assert.equal(readLatestStates(db, 1n).bySuite.size, 0);
 });
 
 test('histories are read by index, however many builds there are', async () => {
@@ -276,7 +285,7 @@ test('histories are read by index, however many builds there are', async () => {
   }
   listBranches(db, 1n);
   listProjectBranches(db, 1n);
-  listLatestStates(db, 1n);
+  readLatestStates(db, 1n);
   await listSuiteRuns(db, [{ id: 1n, name: 'Unit' }], 20);
   rankSuites(db, 1n, { order: 'failing', limit: 25, offset: 0 });
   assert.ok(statements.size >= 11);

@@ -13,6 +13,7 @@ import { findBuild, rerunBuild } from '../../../src/store/builds.ts';
 import { findCache, recordCacheSize, useCache } from '../../../src/store/caches.ts';
 import { findDeploy } from '../../../src/store/deploys.ts';
 import { createCollaborator } from '../../../src/store/projects.ts';
+import { createSuite } from '../../../src/store/suites.ts';
 import { moveDependency, moveDeploy } from '../../../src/store/transition.ts';
 import { launchBrowser, openBrowser, type Person, signIn } from '../../support/browser.ts';
 import { basic, bearer } from '../../support/client.ts';
@@ -220,7 +221,7 @@ describe('applications and administration', { timeout: 600_000 }, () => {
   });
 
   it('shows administrators all caches, the largest first, and empties one', async () => {
-    const { suite_id: suiteId } = fixture.plant();
+    const { suite_id: suiteId, project_id: projectId } = fixture.plant();
     const { suite_id: otherId } = fixture.plant();
     const measured = (id: bigint, sizeBytes: number) =>
       recordCacheSize(fixture.db, useCache(fixture.db, id), { sizeBytes, measuredAt: Date.now() });
@@ -239,6 +240,24 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await page.getByText('Cache emptied.').waitFor();
     assert.equal(findCache(fixture.db, otherId)?.emptiedBecause, 'by admin@example.org');
     assert.equal(findCache(fixture.db, suiteId)?.emptiedAt, null);
+    for (let n = 1; n <= 50; n += 1) {
+      const name = `Nightly ${n}`;
+      const suite = { projectId, name, description: '', command: 'true', image: null };
+      measured(createSuite(fixture.db, suite).id, n << 10);
+    }
+    await person.go('/ui/admin/caches');
+    assert.equal(await rows.count(), 50);
+    await page.getByRole('link', { name: 'Next' }).click();
+    await page.getByText('Page 2 of 2').waitFor();
+    assert.equal(await rows.count(), 2);
+    await page.getByLabel('Find caches').fill('nightly 3');
+    await page.getByRole('button', { name: 'Find' }).click();
+    await page.waitForURL(/q=nightly\+3/);
+    assert.equal(await rows.count(), 14);
+    assert.match((await rows.first().textContent()) ?? '', /Nightly 43/);
+    await page.getByLabel('Find caches').fill('no such suite');
+    await page.getByRole('button', { name: 'Find' }).click();
+    await page.getByText('No cache matches “no such suite”.').waitFor();
     await person.close();
     const other = await arrive('owner');
     other.expectRefusals();
