@@ -112,12 +112,13 @@ export function createSwarmContainers(context: EngineContext, options: Container
     return found.sort((a, b) => b.CreatedAt.localeCompare(a.CreatedAt));
   }
 
+  /** Returns its ID. */
   async function createService(
     service: string,
     plan: ContainerPlan,
     remote: RemotePlan,
     avoided: readonly string[],
-  ): Promise<void> {
+  ): Promise<string> {
     const network = plan.network === 'none' ? CLOSED_NETWORK.name : plan.network;
     await options.ensureVolumes(plan.mounts);
     const environment = plan.mounts.find(({ target }) => target === ENVIRONMENT_FILE);
@@ -149,7 +150,7 @@ export function createSwarmContainers(context: EngineContext, options: Container
       TaskTemplate: {
         ContainerSpec: {
           Image,
-          Labels: taskLabels(plan.owner, service),
+          Labels: taskLabels(plan.owner),
           Command: guardedCommand({ nonce: remote.nonce, seconds, usr }),
           // Docker replaces templates here, so nothing that users write may be in it.
           Env: [NODE_VARIABLE],
@@ -209,9 +210,10 @@ export function createSwarmContainers(context: EngineContext, options: Container
       Mode: { Replicated: { Replicas: 1 } },
     };
     // 409: the same plan was started before.
-    await unlessRefused([409], () =>
+    const created = (await unlessRefused([409], () =>
       call('create a service', () => docker.createService(options.registryAuth(), spec as ServiceSpec)),
-    );
+    )) as { id: string } | undefined;
+    return created?.id ?? (await findServices(service))[0]?.ID ?? '';
   }
 
   /** Resolves when the container has started or ended, or with the task that its node rejected. */
@@ -220,7 +222,7 @@ export function createSwarmContainers(context: EngineContext, options: Container
     for (let polls = 0; ; polls++) {
       const [task] = await cluster.tasksOf(service);
       // The job was stopped meanwhile.
-      if (!task && (await findServices(service)).length === 0) return undefined;
+      if (!task && !(await isKnown(service))) return undefined;
       const state = task?.Status.State;
       // It may have run before, so it ends the attempt.
       if (task && state === 'rejected' && LATE_REJECTION.test(rejectionOf(task))) return undefined;
@@ -237,6 +239,11 @@ export function createSwarmContainers(context: EngineContext, options: Container
       await delay(polls < 8 ? FIRST_POLLS_MS : POLL_MS);
     }
   }
+
+  const isKnown = async (service: string) =>
+    (await unlessRefused([404], () =>
+      call('inspect a service', () => docker.getService(service).inspect()),
+    )) !== undefined;
 
   /** Resolves when nothing of it runs, as far as nodes respond. */
   async function removeService(service: string): Promise<void> {
@@ -260,7 +267,7 @@ export function createSwarmContainers(context: EngineContext, options: Container
     const [service] = await findServices(container);
     if (!service) return undefined;
     const startedAt = new Date(service.CreatedAt);
-    const [task] = await cluster.tasksOf(service.Spec.Name);
+    const [task] = await cluster.tasksOf(service.ID);
     // It starts by itself as soon as a node has a free slot.
     const running = { running: true, exitCode: undefined, oomKilled: false, startedAt };
     if (!task) return running;
@@ -296,12 +303,12 @@ export function createSwarmContainers(context: EngineContext, options: Container
       const service = `${plan.name}-${remote.nonce.slice(0, SUFFIX_LENGTH)}`;
       const found = await listServices([`${NAME_LABEL}=${plan.name}`]);
       // Earlier attempts that could not be removed, because the manager did not respond.
-      for (const { Spec } of found) if (Spec.Name !== service) await removeService(Spec.Name);
-      let exists = found.some(({ Spec }) => Spec.Name === service);
+      for (const { ID, Spec } of found) if (Spec.Name !== service) await removeService(ID);
+      let id = found.find(({ Spec }) => Spec.Name === service)?.ID;
       const avoided: string[] = [];
       for (let rejections = 1; ; rejections++) {
-        if (!exists) await createService(service, plan, remote, avoided);
-        const rejected = await waitForStart(service).catch(error => {
+        id ??= await createService(service, plan, remote, avoided);
+        const rejected = await waitForStart(id).catch(error => {
           // The service exists, so the container may run even if nothing responds now.
           throw error instanceof EngineUnavailable && !(error instanceof NotPlaced)
             ? new EngineUnavailable(error.message)
@@ -313,7 +320,7 @@ export function createSwarmContainers(context: EngineContext, options: Container
         if (rejections === MAX_REJECTIONS || !(isFull || PASSING_REJECTION.test(reason)))
           throw new EngineRefused(reason);
         if (isFull && rejected.NodeID) avoided.push(rejected.NodeID);
-        exists = false;
+        id = undefined;
       }
     },
 
@@ -327,11 +334,11 @@ export function createSwarmContainers(context: EngineContext, options: Container
     },
 
     async stopContainer(container) {
-      for (const { Spec } of await findServices(container)) await removeService(Spec.Name);
+      for (const { ID } of await findServices(container)) await removeService(ID);
     },
 
     async removeContainer(container) {
-      for (const { Spec } of await findServices(container)) await removeService(Spec.Name);
+      for (const { ID } of await findServices(container)) await removeService(ID);
       for (const attempt of await attempts.find(container)) {
         await secrets.remove(attempt.service);
         await attempts.remove(attempt);
@@ -394,7 +401,7 @@ export function createSwarmContainers(context: EngineContext, options: Container
       try {
         const [service] = await findServices(container);
         if (!service) return undefined;
-        const [task] = await cluster.tasksOf(service.Spec.Name);
+        const [task] = await cluster.tasksOf(service.ID);
         const node = (await cluster.nodes()).find(({ ID }) => ID === task?.NodeID);
         return node?.Description.Hostname;
       } catch (error) {

@@ -1,7 +1,7 @@
 // The state of services and nodes, as the manager reports it. Swarm has no events for tasks, so they are polled: one
 // request a second answers for all jobs.
 import type { Ownership } from '../../domain/container/container-plan.ts';
-import { SERVICE_LABEL, TASK_LABEL } from '../../domain/swarm.ts';
+import { TASK_LABEL } from '../../domain/swarm.ts';
 import type { EngineContext } from '../docker/create-container.ts';
 
 export type Task = {
@@ -38,7 +38,7 @@ export type Node = {
 export type Cluster = {
   /** Of all jobs of the instance, not older than a second. */
   tasks(): Promise<Task[]>;
-  /** Of the service with this name, by default not older than a fifth of a second. Empty if there is no such service. */
+  /** Of the service with this ID, by default not older than a fifth of a second. Empty if there is no such service. */
   tasksOf(service: string, maxAgeMs?: number): Promise<Task[]>;
   nodes(): Promise<Node[]>;
 };
@@ -57,7 +57,7 @@ export function createCluster({ docker, call, instance }: EngineContext): Cluste
     tasks: () => tasks(FRESH_MS),
     // Many jobs that start at once are one request.
     tasksOf: async (service, maxAgeMs = SOON_MS) =>
-      (await tasks(maxAgeMs)).filter(({ Spec }) => Spec.ContainerSpec?.Labels?.[SERVICE_LABEL] === service),
+      (await tasks(maxAgeMs)).filter(({ ServiceID }) => ServiceID === service),
     nodes: () => nodes(FRESH_MS),
   };
 }
@@ -86,10 +86,7 @@ export function rejectionOf({ Status: { Err, Message } }: Pick<Task, 'Status'>):
 }
 
 /** Not those of `labelsOf`: the containers of services on the manager must not be taken for containers of the server. */
-export const taskLabels = (owner: Ownership, service: string) => ({
-  [TASK_LABEL]: JSON.stringify(owner),
-  [SERVICE_LABEL]: service,
-});
+export const taskLabels = (owner: Ownership) => ({ [TASK_LABEL]: JSON.stringify(owner) });
 
 export function ownerOfTask({ Spec }: Task): Ownership | undefined {
   const label = Spec.ContainerSpec?.Labels?.[TASK_LABEL];
