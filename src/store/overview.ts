@@ -40,14 +40,21 @@ export type ProjectSummary = { commit: CommitHead | undefined; runs: Run[] };
 // Without drizzle, because a list of projects reads many.
 const latestRequests = prepared(({ sqlite }) =>
   sqlite
-    .prepare<[string, number], [bigint, BuildRequestState, bigint, bigint | null]>(
-      `SELECT recent.project_id, recent.build_state, recent.created_at, recent.finished_at
-       FROM json_each(?) AS project CROSS JOIN build_requests AS recent ON recent.id IN (
-         SELECT id FROM build_requests WHERE project_id = project.value AND local = 0 ORDER BY id DESC LIMIT ?)
-       ORDER BY recent.id`,
+    .prepare<[bigint, number], [BuildRequestState, bigint, bigint | null]>(
+      `SELECT build_state, created_at, finished_at FROM build_requests
+       WHERE project_id = ? AND local = 0 ORDER BY id DESC LIMIT ?`,
     )
     .raw(),
 );
+
+function listLatestRuns(db: Db, projectId: bigint, limit: number): Run[] {
+  return latestRequests(db)
+    .all(projectId, limit)
+    .flatMap(([state, createdAt, finishedAt]) =>
+      finishedAt === null ? [] : [{ ms: Number(finishedAt - createdAt), state }],
+    )
+    .reverse();
+}
 
 /** The newest commit of each project, and the durations of its latest requests, oldest first. Without local runs. */
 export function summarizeProjects(
@@ -57,7 +64,7 @@ export function summarizeProjects(
 ): Map<bigint, ProjectSummary> {
   const ids = jsonOf(projectIds);
   const summaries = new Map<bigint, ProjectSummary>(
-    projectIds.map(id => [id, { commit: undefined, runs: [] }]),
+    projectIds.map(id => [id, { commit: undefined, runs: listLatestRuns(db, id, runs) }]),
   );
   const newest = db.orm
     .select(headFields)
@@ -70,9 +77,6 @@ export function summarizeProjects(
     const summary = summaries.get(commit.projectId);
     if (summary) summary.commit = commit;
   }
-  for (const [projectId, state, createdAt, finishedAt] of latestRequests(db).all(ids, runs))
-    if (finishedAt !== null)
-      summaries.get(projectId)?.runs.push({ ms: Number(finishedAt - createdAt), state });
   return summaries;
 }
 
