@@ -1,37 +1,29 @@
 // The containers of jobs as services of the swarm, one for each attempt. A service has one replica and is never restarted,
 // so a command runs at most once in an attempt. Its result is in the output file alone: Swarm reports exit code 0 for a
 // container that ended with the engine of its node.
-import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import {
   ARTIFACTS_DIRECTORY,
   type ContainerPlan,
   ENVIRONMENT_FILE,
-  labelsOf,
   type Mount,
   ownershipOf,
   type RemotePlan,
 } from '../../domain/container/container-plan.ts';
-import {
-  ENTRY_FILE,
-  guardedCommand,
-  NODE_VARIABLE,
-  NODES_DIRECTORY,
-} from '../../domain/container/remote-script.ts';
+import { ENTRY_FILE, NODES_DIRECTORY } from '../../domain/container/remote-script.ts';
 import { renderEntry } from '../../domain/container/waiting-plan.ts';
-import { CLOSED_NETWORK, NODE_LABEL, SERVICE_LABEL, SLOT_RESOURCE } from '../../domain/swarm.ts';
-import { type RegistryAuth, type ServiceSpec, unlessRefused } from '../docker/client.ts';
+import { CLOSED_NETWORK, NODE_LABEL, SERVICE_LABEL } from '../../domain/swarm.ts';
+import { type RegistryAuth, unlessRefused } from '../docker/client.ts';
 import { type EngineContext, withInternalContainer } from '../docker/create-container.ts';
 import { type Containers, EngineRefused, EngineUnavailable, type PreparedImage } from '../engine.ts';
 import type { Attempt, Attempts } from './attempts.ts';
 import { createSecrets } from './secrets.ts';
-import { type Cluster, hasEnded, type Node, rejectionOf, type Task, taskLabels } from './tasks.ts';
+import { NAME_LABEL, serviceSpec } from './service-spec.ts';
+import { type Cluster, hasEnded, type Node, rejectionOf, type Task } from './tasks.ts';
 
 /** Swarm accepts names of up to 63 characters. */
 const SUFFIX_LENGTH = 6;
-const NAME_LABEL = 'assay.name';
-const LOOPBACK_IPV6 = '/proc/sys/net/ipv6/conf/lo';
 const POLL_MS = 1_000;
 const FIRST_POLLS_MS = 250;
 /** How long a container may wait for a node: its slot was free a moment ago. */
@@ -132,7 +124,7 @@ export function createSwarmContainers(context: EngineContext, options: Container
       ...plan,
       mounts: plan.mounts.filter(mount => mount !== environment),
     });
-    const [Image, usr, nodes, entry, variables] = await Promise.all([
+    const [image, usr, nodes, entry, variables] = await Promise.all([
       options.composeImage(plan.image, remote),
       isOfHost ? options.fingerprint() : '',
       cluster.nodes(),
@@ -140,78 +132,22 @@ export function createSwarmContainers(context: EngineContext, options: Container
       environment && secret('environment', ENVIRONMENT_FILE, readFile(environment.source, 'utf8')),
       options.protect(network),
     ]);
-    const files = [entry, ...(variables ? [variables] : [])];
-    const { uid, gid } = plan.limits.runAs;
-    const labels = { ...labelsOf(plan.owner), [NAME_LABEL]: plan.name, [SERVICE_LABEL]: service };
-    const seconds = (remote.deadlineAt - Date.now()) / 1000;
-    const spec = {
-      Name: service,
-      Labels: labels,
-      TaskTemplate: {
-        ContainerSpec: {
-          Image,
-          Labels: taskLabels(plan.owner),
-          Command: guardedCommand({ nonce: remote.nonce, seconds, usr }),
-          // Docker replaces templates here, so nothing that users write may be in it.
-          Env: [NODE_VARIABLE],
-          User: `${uid}:${gid}`,
-          Dir: plan.workingDirectory,
-          CapabilityDrop: ['ALL'],
-          // From Docker 25. Before that, the guard script sets it.
-          Privileges: { NoNewPrivileges: true },
-          HealthCheck: { Test: ['NONE'] },
-          StopSignal: 'SIGKILL',
-          StopGracePeriod: 0,
-          Sysctls: existsSync(LOOPBACK_IPV6) ? { 'net.ipv6.conf.lo.disable_ipv6': '0' } : {},
-          Mounts: [
-            ...mounts.map(({ source, target, readOnly }) => ({
-              Type: 'bind',
-              Source: source,
-              Target: target,
-              ReadOnly: readOnly,
-            })),
-            { Type: 'bind', Source: options.nodesDirectory, Target: NODES_DIRECTORY, ReadOnly: true },
-            {
-              Type: 'tmpfs',
-              Target: '/dev/shm',
-              TmpfsOptions: { SizeBytes: plan.limits.shmBytes, Mode: 0o777 },
-            },
-          ],
-          Secrets: files.map(({ path, ...secret }) => ({
-            ...secret,
-            File: { Name: path, UID: String(uid), GID: String(gid), Mode: 0o400 },
-          })),
-        },
-        Resources: {
-          Limits: {
-            // Docker rejects a limit above the number of processors.
-            NanoCPUs: Math.round(Math.min(plan.limits.cpus, smallestNode(nodes)) * 1e9),
-            MemoryBytes: plan.limits.memoryBytes,
-            Pids: plan.limits.pids,
-          },
-          // A probe of a node must not wait for a slot.
-          Reservations:
-            remote.node === undefined
-              ? { GenericResources: [{ DiscreteResourceSpec: { Kind: SLOT_RESOURCE, Value: 1 } }] }
-              : {},
-        },
-        RestartPolicy: { Condition: 'none' },
-        LogDriver: { Name: 'none' },
-        Networks: [{ Target: network }],
-        Placement: {
-          Constraints: [
-            `engine.labels.${NODE_LABEL}==yes`,
-            ...(remote.node === undefined
-              ? [...options.unusableNodes(), ...avoided].map(id => `node.id!=${id}`)
-              : [`node.id==${remote.node}`]),
-          ],
-        },
-      },
-      Mode: { Replicated: { Replicas: 1 } },
-    };
+    const spec = serviceSpec(service, plan, remote, {
+      image,
+      usr,
+      network,
+      mounts: [
+        ...mounts,
+        { type: 'bind', source: options.nodesDirectory, target: NODES_DIRECTORY, readOnly: true },
+      ],
+      secrets: [entry, ...(variables ? [variables] : [])],
+      // Docker rejects a limit above the number of processors.
+      cpus: Math.min(plan.limits.cpus, smallestNode(nodes)),
+      excluded: [...options.unusableNodes(), ...avoided],
+    });
     // 409: the same plan was started before.
     const created = (await unlessRefused([409], () =>
-      call('create a service', () => docker.createService(options.registryAuth(), spec as ServiceSpec)),
+      call('create a service', () => docker.createService(options.registryAuth(), spec)),
     )) as { id: string } | undefined;
     return created?.id ?? (await findServices(service))[0]?.ID ?? '';
   }

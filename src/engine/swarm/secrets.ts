@@ -8,7 +8,7 @@ import { EngineRefused } from '../engine.ts';
 
 const MAX_SECRET_BYTES = 500 * 1024;
 
-type SecretReference = { SecretID: string; SecretName: string };
+export type SecretReference = { SecretID: string; SecretName: string };
 
 type Secrets = {
   /** The same one twice is one secret. `kind` names it in messages. */
