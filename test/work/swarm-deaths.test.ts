@@ -234,7 +234,6 @@ describe('a build on a node that dies', { skip: SWARM_SKIP }, () => {
     passing.end(0);
     await manager.restart();
     await untilState(appliance.swarm, manager, 'ready');
-
     assert.deepEqual(await failing.finished(), {
       state: 'failed',
       exitCode: 7,
@@ -243,8 +242,11 @@ describe('a build on a node that dies', { skip: SWARM_SKIP }, () => {
     });
     assert.deepEqual(await passing.finished(), { ...passed, node: passing.machine.name });
     running.end();
-    assert.deepEqual(await running.finished(), { ...passed, node: running.machine.name });
-    for (const one of builds) assert.equal(one.runs().length, 1);
+    const { state, exitCode } = await running.finished();
+    assert.deepEqual([state, exitCode], ['passed', 0]);
+    for (const one of [failing, passing]) assert.equal(one.runs().length, 1);
+    // If a worker finds the manager late, Swarm ends what runs there, and the build runs again.
+    assert.equal(new Set(running.runs()).size, running.runs().length);
     await nothingLeft();
   });
 
