@@ -157,8 +157,11 @@ export function createSwarmEngine(options: SwarmEngineOptions): Engine {
   };
 }
 
+/** Swarm itself waits for those that are down or paused. */
 const findUnusable = (nodes: readonly EngineNode[]) =>
-  nodes.filter(({ unusable }) => unusable !== undefined).map(({ id }) => id);
+  nodes
+    .filter(({ unusable, state, availability }) => unusable && state === 'ready' && availability === 'active')
+    .map(({ id }) => id);
 
 /** What a manager responds that has just started, or is about to stop. */
 const NOT_READY = /swarm manager|swarm (is|does not)|leader|rpc error(?!.*name conflicts)|deadline exceeded/i;

@@ -5,15 +5,15 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, statfsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, it } from 'node:test';
-import type { SwarmMachine } from '../../src/demo/swarm-machines.ts';
-import { sharedPaths } from '../../src/domain/swarm.ts';
-import { startWorkers } from '../../src/work/workers.ts';
-import { pollUntil } from '../drill/support/poll.ts';
-import { setAvailability, untilState } from '../drill/swarm/faults.ts';
-import { findSwarmOrphans } from '../drill/swarm/orphans.ts';
-import type { ProjectJourney } from '../support/journey.ts';
-import { SWARM_SKIP } from '../support/swarm.ts';
-import { type SwarmAppliance, startSwarmAppliance } from '../support/swarm-appliance.ts';
+import type { SwarmMachine } from '../../../src/demo/swarm-machines.ts';
+import { sharedPaths } from '../../../src/domain/swarm.ts';
+import { startWorkers } from '../../../src/work/workers.ts';
+import type { ProjectJourney } from '../../support/journey.ts';
+import { SWARM_SKIP } from '../../support/swarm.ts';
+import { type SwarmAppliance, startSwarmAppliance } from '../../support/swarm-appliance.ts';
+import { pollUntil } from '../support/poll.ts';
+import { setAvailability, untilState } from './faults.ts';
+import { findSwarmOrphans } from './orphans.ts';
 
 const MIB = 1024 ** 2;
 /** A machine that is silent for three times this counts as down. */
