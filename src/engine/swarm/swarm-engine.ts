@@ -111,8 +111,8 @@ export function createSwarmEngine(options: SwarmEngineOptions): Engine {
     ensureVolumes: volumes.ensure,
     protect: network.protect,
     async fingerprint() {
-      const { Swarm } = (await call('info', () => docker.info())) as { Swarm: { NodeID: string } };
-      const marker = await readFile(join(paths.nodes, Swarm.NodeID), 'utf8').catch(() => '');
+      const manager = (await cluster.nodes()).find(({ Spec }) => Spec.Role === 'manager');
+      const marker = await readFile(join(paths.nodes, manager?.ID ?? ''), 'utf8').catch(() => '');
       return marker.trim().split(' ')[1] ?? '';
     },
     unusableNodes: () => findUnusable(nodes.nodes() ?? []),
