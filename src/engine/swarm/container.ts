@@ -149,7 +149,8 @@ export function createSwarmContainers(context: EngineContext, options: Container
     const created = (await unlessRefused([409], () =>
       call('create a service', () => docker.createService(options.registryAuth(), spec)),
     )) as { id: string } | undefined;
-    return created?.id ?? (await findServices(service))[0]?.ID ?? '';
+    // By its name, one that was removed meanwhile is unknown.
+    return created?.id ?? (await findServices(service))[0]?.ID ?? service;
   }
 
   /** Resolves when the container has started or ended, or with the task that its node rejected. */

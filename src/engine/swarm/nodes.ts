@@ -64,11 +64,8 @@ export function watchNodes(
 
 const withoutJobs = ({ running: _, ...node }: EngineNode) => node;
 
-function describe(
-  { ID, Spec, Description, Status }: Node,
-  tasks: readonly Task[],
-  unprotected: string | undefined,
-): EngineNode {
+function describe(node: Node, tasks: readonly Task[], unprotected: string | undefined): EngineNode {
+  const { ID, Spec, Description, Status } = node;
   const { Hostname, Engine, Resources } = Description;
   const resource = Resources.GenericResources?.find(
     ({ DiscreteResourceSpec }) => DiscreteResourceSpec?.Kind === SLOT_RESOURCE,
@@ -91,17 +88,19 @@ function describe(
       .filter(task => task.NodeID === ID && !hasEnded(task))
       .map(ownerOfTask)
       .filter(owner => owner !== undefined),
-    unusable:
-      state !== 'ready'
-        ? `It does not respond (${state}).`
-        : Spec.Availability !== 'active'
-          ? `Its availability is ${Spec.Availability}.`
-          : Engine.Labels?.[NODE_LABEL] !== 'yes'
-            ? 'It was not set up with the node script.'
-            : slots === 0
-              ? 'It has no slots, so it runs no builds.'
-              : unprotected === undefined
-                ? undefined
-                : `Its firewall rules are not in place: ${unprotected.replace(/\.$/, '')}.`,
+    unusable: reasonAgainst(node, { state, slots, unprotected }),
   };
+}
+
+/** Why the node gets no new containers. */
+function reasonAgainst(
+  { Spec: { Availability }, Description: { Engine } }: Node,
+  { state, slots, unprotected }: { state: string; slots: number; unprotected: string | undefined },
+): string | undefined {
+  if (state !== 'ready') return `It does not respond (${state}).`;
+  if (Availability !== 'active') return `Its availability is ${Availability}.`;
+  if (Engine.Labels?.[NODE_LABEL] !== 'yes') return 'It was not set up with the node script.';
+  if (slots === 0) return 'It has no slots, so it runs no builds.';
+  if (unprotected === undefined) return undefined;
+  return `Its firewall rules are not in place: ${unprotected.replace(/\.$/, '')}.`;
 }
