@@ -113,9 +113,10 @@ export async function recordSession(): Promise<string> {
   }
 }
 
-/** Without what differs from session to session: IDs, hashes, fingerprints, times and sizes. */
+/** Without what differs from session to session: IDs, hashes, fingerprints, times, sizes and what only a slow machine prints. */
 export const normalize = (session: string): string =>
   session
+    .replaceAll(/^\[assay\] collecting artifacts\n/gm, '')
     .replaceAll(/\b[0-9A-F]{2}(:[0-9A-F]{2}){31}\b/g, 'FINGERPRINT')
     .replaceAll(/\b\d{12,20}\b/g, 'ID')
     .replaceAll(/\b(?=[0-9a-f]*\d)[0-9a-f]{7,40}\b/g, 'HASH')

@@ -8,7 +8,7 @@ import { type KeptPath, OUTPUT_FILE } from './container-plan.ts';
 export const ATTEMPT_DIRECTORY = '/srv/.assay/attempt';
 /** Has a file for each node, which its firewall guard writes. */
 export const NODES_DIRECTORY = '/srv/.assay/nodes';
-/** Sets the environment of the plan and runs its command. */
+/** Checks the node, sets the environment of the plan and runs its command. */
 export const ENTRY_FILE = '/srv/.assay/entry';
 /** The id of the node. Docker replaces the template. */
 export const NODE_VARIABLE = 'ASSAY_NODE={{.Node.ID}}';
@@ -31,9 +31,9 @@ export const RULES_MISSING = 94;
 /** How old the last check of the firewall rules may be. */
 export const RULES_SECONDS = 15;
 
-// Runs as process 1, before the entry script. Nothing is printed before the lock is taken: the output may belong to another
+// Runs as process 1, before the command. Nothing is printed before the lock is taken: the output may belong to another
 // run of the same attempt. A node that is cut off cannot be told to stop, so the job ends itself at its deadline.
-// $1 nonce, $2 seconds, $3 expected fingerprint of /usr or empty, $4 this script.
+// $1 nonce, $2 seconds, $3 expected fingerprint of /usr or empty.
 const GUARD_SCRIPT = `
 ASSAY_CAP= ASSAY_PRIVS= ASSAY_CALLS=
 while read -r ASSAY_KEY ASSAY_VALUE ASSAY_REST; do
@@ -46,7 +46,7 @@ done </proc/self/status
 if [ "$ASSAY_PRIVS" != 1 ] && [ -z "$ASSAY_AGAIN" ] && command -v setpriv >/dev/null; then
   ASSAY_AGAIN=1
   export ASSAY_AGAIN
-  exec setpriv --no-new-privs /bin/sh -c "$4" assay "$@"
+  exec setpriv --no-new-privs /bin/sh "$0" "$@"
 fi
 mkdir ${ATTEMPT_DIRECTORY}/lock || exit 125
 refuse() {
@@ -55,7 +55,7 @@ refuse() {
   exit 0
 }
 ASSAY_NONCE=$1
-[ -z "$(printf '%s' "$ASSAY_CAP" | tr -d 0)" ] || refuse 91
+case $ASSAY_CAP in *[!0]*) refuse 91 ;; esac
 [ "$ASSAY_PRIVS" = 1 ] || refuse 92
 [ "$ASSAY_CALLS" = 2 ] || refuse 93
 ASSAY_AT=0 ASSAY_USR=
@@ -63,22 +63,19 @@ read -r ASSAY_AT ASSAY_USR <"${NODES_DIRECTORY}/$ASSAY_NODE"
 case $ASSAY_AT in '' | *[!0-9]*) ASSAY_AT=0 ;; esac
 [ $(($(date +%s) - ASSAY_AT)) -le ${RULES_SECONDS} ] || refuse 94
 [ -z "$3" ] || [ "$3" = "$ASSAY_USR" ] || refuse 95
-if command -v setsid >/dev/null; then
-  setsid /bin/sh -c 'sleep "$0"; kill -s KILL -- -1' "$2" >/dev/null 2>&1 </dev/null &
-fi
+(sleep "$2"; kill -s KILL -- -1) >/dev/null 2>&1 </dev/null &
 unset ASSAY_AGAIN ASSAY_NODE ASSAY_NONCE ASSAY_CAP ASSAY_PRIVS ASSAY_CALLS ASSAY_KEY ASSAY_VALUE ASSAY_REST ASSAY_AT ASSAY_USR
-. ${ENTRY_FILE}
 `;
+
+/** The content of ENTRY_FILE. It is a file because Swarm copies the command of a service with each change of its state. */
+export const guardedEntry = (entry: string) => `${GUARD_SCRIPT}${entry}`;
 
 export const guardedCommand = (options: { nonce: string; seconds: number; usr: string }) => [
   '/bin/sh',
-  '-c',
-  GUARD_SCRIPT,
-  'assay',
+  ENTRY_FILE,
   options.nonce,
   String(Math.max(1, Math.ceil(options.seconds))),
   options.usr,
-  GUARD_SCRIPT,
 ];
 
 export const keptFile = (index: number) => `kept-${index}.tar`;

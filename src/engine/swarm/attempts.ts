@@ -24,7 +24,13 @@ import {
   OUTPUT_FILE,
   type Ownership,
 } from '../../domain/container/container-plan.ts';
-import { ATTEMPT_DIRECTORY, keptFile } from '../../domain/container/remote-script.ts';
+import {
+  ATTEMPT_DIRECTORY,
+  ENTRY_FILE,
+  guardedEntry,
+  keptFile,
+} from '../../domain/container/remote-script.ts';
+import { renderEntry } from '../../domain/container/waiting-plan.ts';
 import { UNCHANGED_AT } from '../docker/skeleton.ts';
 import { EngineRefused } from '../engine.ts';
 
@@ -44,9 +50,13 @@ export type Attempts = {
   /** Returns what the service mounts. The same attempt twice is one directory. */
   create(service: string, plan: ContainerPlan): Promise<Mount[]>;
   list(): Promise<Attempt[]>;
+  /** Whether a plan of this name may have a service: the directory of an attempt is created first and removed last. */
+  mayHaveService(plan: string): Promise<boolean>;
   /** By the name of the plan or of the service. */
   find(name: string): Promise<Attempt[]>;
   artifactsOf(attempt: Attempt): string;
+  /** Whether the container has printed something. */
+  hasOutput(service: string): Promise<boolean>;
   /** When the output last grew. */
   grownAt(attempt: Attempt): Promise<number>;
   /** The tar of a path that the container kept. Undefined if there is none. */
@@ -97,10 +107,11 @@ export function createAttempts(options: {
     return path;
   }
 
-  const list = async () => {
-    const found = await Promise.all((await readdir(directory)).map(describe));
+  const listOf = async (isWanted: (service: string) => boolean) => {
+    const found = await Promise.all((await readdir(directory)).filter(isWanted).map(describe));
     return found.filter(one => one !== undefined);
   };
+  const isOfPlan = (service: string, plan: string) => service.startsWith(`${plan}-`);
 
   return {
     async create(service, plan) {
@@ -117,6 +128,9 @@ export function createAttempts(options: {
         ),
       };
       await writeFile(pathOf(service, DESCRIPTION), JSON.stringify(description), { mode: 0o600 });
+      await writeFile(pathOf(service, 'entry'), guardedEntry(renderEntry(plan)));
+      // Root of a node may read only what everybody may read.
+      await chmod(pathOf(service, 'entry'), 0o644);
       // Commands run as another user. On the nodes, the parent of the shared directory protects them.
       for (const name of ['work', 'artifacts']) {
         await mkdir(pathOf(service, name));
@@ -143,13 +157,23 @@ export function createAttempts(options: {
       );
       return [
         ...mounts,
+        { type: 'bind', source: pathOf(service, 'entry'), target: ENTRY_FILE, readOnly: true },
         { type: 'bind', source: pathOf(service, 'work'), target: ATTEMPT_DIRECTORY, readOnly: false },
         { type: 'bind', source: pathOf(service, 'artifacts'), target: ARTIFACTS_DIRECTORY, readOnly: false },
       ];
     },
-    list,
-    find: async name => (await list()).filter(one => one.name === name || one.service === name),
+    list: () => listOf(() => true),
+    mayHaveService: async plan => (await readdir(directory)).some(service => isOfPlan(service, plan)),
+    find: async name =>
+      (await listOf(service => service === name || isOfPlan(service, name))).filter(
+        one => one.name === name || one.service === name,
+      ),
     artifactsOf: ({ service }) => pathOf(service, 'artifacts'),
+    hasOutput: service =>
+      lstat(pathOf(service, 'output')).then(
+        ({ size }) => size > 0,
+        () => false,
+      ),
     grownAt: ({ service }) =>
       lstat(pathOf(service, 'output')).then(
         ({ mtimeMs }) => mtimeMs,

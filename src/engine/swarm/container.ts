@@ -8,11 +8,11 @@ import {
   type ContainerPlan,
   ENVIRONMENT_FILE,
   type Mount,
+  type Ownership,
   ownershipOf,
   type RemotePlan,
 } from '../../domain/container/container-plan.ts';
-import { ENTRY_FILE, NODES_DIRECTORY } from '../../domain/container/remote-script.ts';
-import { renderEntry } from '../../domain/container/waiting-plan.ts';
+import { NODES_DIRECTORY } from '../../domain/container/remote-script.ts';
 import { CLOSED_NETWORK, NODE_LABEL, SERVICE_LABEL } from '../../domain/swarm.ts';
 import { type RegistryAuth, unlessRefused } from '../docker/client.ts';
 import { type EngineContext, withInternalContainer } from '../docker/create-container.ts';
@@ -25,7 +25,7 @@ import { type Cluster, hasEnded, type Node, rejectionOf, type Task } from './tas
 /** Swarm accepts names of up to 63 characters. */
 const SUFFIX_LENGTH = 6;
 const POLL_MS = 1_000;
-const FIRST_POLLS_MS = 250;
+const OUTPUT_POLL_MS = 250;
 /** How long a container may wait for a node: its slot was free a moment ago. */
 const PLACEMENT_MS = 30_000;
 /** How often a container is created that nodes reject for a reason that passes. */
@@ -38,6 +38,9 @@ const FULL_NODE = /no space left on device/i;
 const LATE_REJECTION = /no longer meets constraints/i;
 /** How long a removal waits for the nodes. A node that is down does not respond. */
 const REMOVAL_MS = 15_000;
+const END_POLL_MS = 150;
+/** How long a container may take to end after its last output. */
+const END_MS = 2_000;
 
 type ContainerOptions = {
   attempts: Attempts;
@@ -87,6 +90,8 @@ export function createSwarmContainers(context: EngineContext, options: Container
   const { docker, call, instance } = context;
   const { attempts, cluster, plain } = options;
   const secrets = createSecrets(context);
+  /** The services that this process created, by their names. Docker need not be asked for their IDs. */
+  const created = new Map<string, { id: string; secrets: string[] }>();
   /** When a node was first seen down. */
   const downSince = new Map<string, number>();
 
@@ -104,6 +109,14 @@ export function createSwarmContainers(context: EngineContext, options: Container
     return found.sort((a, b) => b.CreatedAt.localeCompare(a.CreatedAt));
   }
 
+  /** The IDs of its services, the latest first. */
+  async function findServiceIds(container: string): Promise<string[]> {
+    const found = (await attempts.find(container)).sort((a, b) => b.createdAt - a.createdAt);
+    const ids = found.map(({ service }) => created.get(service)?.id).filter(id => id !== undefined);
+    if (ids.length > 0 && ids.length === found.length) return ids;
+    return (await findServices(container)).map(({ ID }) => ID);
+  }
+
   /** Returns its ID. */
   async function createService(
     service: string,
@@ -115,21 +128,16 @@ export function createSwarmContainers(context: EngineContext, options: Container
     await options.ensureVolumes(plan.mounts);
     const environment = plan.mounts.find(({ target }) => target === ENVIRONMENT_FILE);
     const isOfHost = plan.mounts.some(({ source, target }) => source === '/usr' && target === '/usr');
-    const secret = async (kind: string, path: string, content: string | Promise<string>) => ({
-      ...(await secrets.create(service, plan.owner, kind, await content)),
-      path,
-    });
-    // The directory is first, so that secrets without a service are found by it.
+    // The directory is first, so that a secret without a service is found by it.
     const mounts = await attempts.create(service, {
       ...plan,
       mounts: plan.mounts.filter(mount => mount !== environment),
     });
-    const [image, usr, nodes, entry, variables] = await Promise.all([
+    const [image, usr, nodes, variables] = await Promise.all([
       options.composeImage(plan.image, remote),
       isOfHost ? options.fingerprint() : '',
       cluster.nodes(),
-      secret('command', ENTRY_FILE, renderEntry(plan)),
-      environment && secret('environment', ENVIRONMENT_FILE, readFile(environment.source, 'utf8')),
+      environment && createVariables(service, plan.owner, environment.source),
       options.protect(network),
     ]);
     const spec = serviceSpec(service, plan, remote, {
@@ -140,41 +148,58 @@ export function createSwarmContainers(context: EngineContext, options: Container
         ...mounts,
         { type: 'bind', source: options.nodesDirectory, target: NODES_DIRECTORY, readOnly: true },
       ],
-      secrets: [entry, ...(variables ? [variables] : [])],
+      secrets: variables ? [variables] : [],
       // Docker rejects a limit above the number of processors.
       cpus: Math.min(plan.limits.cpus, smallestNode(nodes)),
       excluded: [...options.unusableNodes(), ...avoided],
     });
     // 409: the same plan was started before.
-    const created = (await unlessRefused([409], () =>
+    const response = (await unlessRefused([409], () =>
       call('create a service', () => docker.createService(options.registryAuth(), spec)),
     )) as { id: string } | undefined;
     // By its name, one that was removed meanwhile is unknown.
-    return created?.id ?? (await findServices(service))[0]?.ID ?? service;
+    const id = response?.id ?? (await findServices(service))[0]?.ID ?? service;
+    created.set(service, { id, secrets: variables ? [variables.SecretID] : [] });
+    return id;
   }
 
+  const createVariables = async (service: string, owner: Ownership, file: string) => ({
+    ...(await secrets.create(service, owner, await readFile(file, 'utf8'))),
+    path: ENVIRONMENT_FILE,
+  });
+
   /** Resolves when the container has started or ended, or with the task that its node rejected. */
-  async function waitForStart(service: string): Promise<Task | undefined> {
+  async function waitForStart(service: string, id: string): Promise<Task | undefined> {
     const giveUpAt = performance.now() + PLACEMENT_MS;
-    for (let polls = 0; ; polls++) {
-      const [task] = await cluster.tasksOf(service);
+    for (;;) {
+      if (await waitForOutput(service)) return undefined;
+      const [task] = await cluster.tasksOf(id);
       // The job was stopped meanwhile.
-      if (!task && !(await isKnown(service))) return undefined;
+      if (!task && !(await isKnown(id))) return undefined;
       const state = task?.Status.State;
       // It may have run before, so it ends the attempt.
       if (task && state === 'rejected' && LATE_REJECTION.test(rejectionOf(task))) return undefined;
       if (task && state === 'rejected') {
-        await removeService(service);
+        await removeService(id);
         return task;
       }
       if (task && (state === 'running' || hasEnded(task))) return undefined;
       if ((state === 'pending' || state === 'new') && performance.now() > giveUpAt) {
         const reason = task?.Status.Err || task?.Status.Message || 'no node has a free slot';
-        await removeService(service);
+        await removeService(id);
         throw new NotPlaced(reason);
       }
-      await delay(polls < 8 ? FIRST_POLLS_MS : POLL_MS);
     }
+  }
+
+  /** Waits a second for its first output, which costs no request. False if there was none. */
+  async function waitForOutput(service: string): Promise<boolean> {
+    const giveUpAt = performance.now() + POLL_MS;
+    while (performance.now() < giveUpAt) {
+      if (await attempts.hasOutput(service)) return true;
+      await delay(OUTPUT_POLL_MS);
+    }
+    return false;
   }
 
   const isKnown = async (service: string) =>
@@ -182,27 +207,43 @@ export function createSwarmContainers(context: EngineContext, options: Container
       call('inspect a service', () => docker.getService(service).inspect()),
     )) !== undefined;
 
-  /** Resolves when nothing of it runs, as far as nodes respond. */
-  async function removeService(service: string): Promise<void> {
-    const tasks = await cluster.tasksOf(service, 0);
-    await unlessRefused([404], () => call('remove a service', () => docker.getService(service).remove()));
-    const giveUpAt = performance.now() + REMOVAL_MS;
-    const isAlive = async (taskId: string) => {
-      const task = (await cluster.tasksOf(service)).find(({ ID }) => ID === taskId);
-      if (!task || hasEnded(task)) return false;
-      const node = (await cluster.nodes()).find(({ ID }) => ID === task.NodeID);
-      return node?.Status.State === 'ready';
-    };
+  /**
+   * Resolves when nothing of it runs, as far as nodes respond. A container that is about to end gets `graceMs`, because
+   * Swarm takes seconds to kill one that ends by itself meanwhile.
+   */
+  async function removeService(id: string, graceMs = 0): Promise<void> {
+    const recent = await cluster.tasksOf(id);
+    const isPlaced = recent.length > 0 && recent.every(({ NodeID }) => NodeID);
+    const tasks = isPlaced ? recent : await cluster.tasksOf(id, 0);
+    await waitForEnd(tasks, graceMs);
+    await unlessRefused([404], () => call('remove a service', () => docker.getService(id).remove()));
+    await waitForEnd(tasks, REMOVAL_MS);
+  }
+
+  async function waitForEnd(tasks: readonly Task[], limitMs: number): Promise<void> {
+    const giveUpAt = performance.now() + limitMs;
     for (const task of tasks) {
       if (!task.NodeID || hasEnded(task)) continue;
-      while (performance.now() < giveUpAt && (await isAlive(task.ID))) await delay(FIRST_POLLS_MS);
+      while (performance.now() < giveUpAt && (await isAlive(task.ID))) await delay(END_POLL_MS);
     }
+  }
+
+  async function isAlive(taskId: string): Promise<boolean> {
+    const task = (await unlessRefused([404], () =>
+      call('inspect a task', () => docker.getTask(taskId).inspect()),
+    )) as Task | undefined;
+    if (!task || hasEnded(task)) return false;
+    const node = (await cluster.nodes()).find(({ ID }) => ID === task.NodeID);
+    return node?.Status.State === 'ready';
   }
 
   /** Undefined if there is no service. */
   async function inspectContainer(container: string) {
     const [service] = await findServices(container);
-    if (!service) return undefined;
+    return service && inspectService(service);
+  }
+
+  async function inspectService(service: Service) {
     const startedAt = new Date(service.CreatedAt);
     const [task] = await cluster.tasksOf(service.ID);
     // It starts by itself as soon as a node has a free slot.
@@ -238,14 +279,15 @@ export function createSwarmContainers(context: EngineContext, options: Container
       const { remote } = plan;
       if (!remote) throw new Error('a plan for a swarm has no remote part');
       const service = `${plan.name}-${remote.nonce.slice(0, SUFFIX_LENGTH)}`;
-      const found = await listServices([`${NAME_LABEL}=${plan.name}`]);
+      const isFirst = !(await attempts.mayHaveService(plan.name));
+      const found = isFirst ? [] : await listServices([`${NAME_LABEL}=${plan.name}`]);
       // Earlier attempts that could not be removed, because the manager did not respond.
       for (const { ID, Spec } of found) if (Spec.Name !== service) await removeService(ID);
       let id = found.find(({ Spec }) => Spec.Name === service)?.ID;
       const avoided: string[] = [];
       for (let rejections = 1; ; rejections++) {
         id ??= await createService(service, plan, remote, avoided);
-        const rejected = await waitForStart(id).catch(error => {
+        const rejected = await waitForStart(service, id).catch(error => {
           // The service exists, so the container may run even if nothing responds now.
           throw error instanceof EngineUnavailable && !(error instanceof NotPlaced)
             ? new EngineUnavailable(error.message)
@@ -262,25 +304,31 @@ export function createSwarmContainers(context: EngineContext, options: Container
     },
 
     async waitForExit(container, signal) {
+      let service: Service | undefined;
       for (;;) {
         signal?.throwIfAborted();
-        const state = await inspectContainer(container);
+        // Without a task, it may have been removed.
+        if (!service || (await cluster.tasksOf(service.ID)).length === 0)
+          [service] = await findServices(container);
+        const state = service && (await inspectService(service));
         if (!state?.running) return state;
         await delay(POLL_MS, undefined, { signal });
       }
     },
 
     async stopContainer(container) {
-      for (const { ID } of await findServices(container)) await removeService(ID);
+      for (const id of await findServiceIds(container)) await removeService(id);
     },
 
     async removeContainer(container) {
-      for (const { ID } of await findServices(container)) await removeService(ID);
-      for (const attempt of await attempts.find(container)) {
-        await secrets.remove(attempt.service);
+      const found = await attempts.find(container);
+      for (const id of await findServiceIds(container)) await removeService(id, END_MS);
+      for (const attempt of found) {
+        await secrets.remove(attempt.service, created.get(attempt.service)?.secrets);
         await attempts.remove(attempt);
+        created.delete(attempt.service);
       }
-      await plain.removeContainer(container);
+      if (found.length === 0) await plain.removeContainer(container);
     },
 
     async readContainer({ container, directory, inside }, read, signal) {
@@ -336,9 +384,9 @@ export function createSwarmContainers(context: EngineContext, options: Container
 
     async findNode(container) {
       try {
-        const [service] = await findServices(container);
-        if (!service) return undefined;
-        const [task] = await cluster.tasksOf(service.ID);
+        const [id] = await findServiceIds(container);
+        if (id === undefined) return undefined;
+        const [task] = await cluster.tasksOf(id);
         const node = (await cluster.nodes()).find(({ ID }) => ID === task?.NodeID);
         return node?.Description.Hostname;
       } catch (error) {

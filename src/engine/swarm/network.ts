@@ -53,8 +53,8 @@ export type SwarmNetworks = Omit<Network, 'removeNetworks'> & {
   close(): void;
 };
 
-/** A check that is younger than this is not repeated. */
-const CHECK_AGE_MS = 1_000;
+/** A check that is younger than this is not repeated. Each container checks the rules of its node itself. */
+const CHECK_AGE_MS = 3_000;
 /** How long the guard of a new node has for its first report. */
 const FIRST_REPORT_MS = 20_000;
 const REMOVAL_MS = 30_000;
@@ -79,8 +79,10 @@ export function createSwarmNetwork(context: EngineContext, options: SwarmNetwork
 
   const listNodes = () => call('list nodes', () => docker.listNodes()) as Promise<SwarmNode[]>;
 
+  const isFresh = () => performance.now() - checkedAt < CHECK_AGE_MS;
+
   function check(): Promise<'intact' | 'restored'> {
-    if (performance.now() - checkedAt < CHECK_AGE_MS) return Promise.resolve('intact');
+    if (isFresh()) return Promise.resolve('intact');
     checking ??= checkNow().finally(() => {
       checking = undefined;
     });
@@ -207,7 +209,7 @@ export function createSwarmNetwork(context: EngineContext, options: SwarmNetwork
   return {
     async ensureNetwork() {
       const network = networkOf(options.network);
-      await createIfMissing(context, network);
+      if (!isFresh()) await createIfMissing(context, network);
       return network.name;
     },
     protect: check,

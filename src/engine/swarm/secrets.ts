@@ -1,4 +1,4 @@
-// The command and the variables of a job, as secrets of the swarm: only the node that runs the job gets them.
+// The variables of a job, as a secret of the swarm: only the node that runs the job gets it.
 import { createHash } from 'node:crypto';
 import { labelsOf, type Ownership } from '../../domain/container/container-plan.ts';
 import { SERVICE_LABEL } from '../../domain/swarm.ts';
@@ -11,10 +11,10 @@ const MAX_SECRET_BYTES = 500 * 1024;
 export type SecretReference = { SecretID: string; SecretName: string };
 
 type Secrets = {
-  /** The same one twice is one secret. `kind` names it in messages. */
-  create(service: string, owner: Ownership, kind: string, content: string): Promise<SecretReference>;
-  /** Removes all of a service, which must be gone. */
-  remove(service: string): Promise<void>;
+  /** The same one twice is one secret. */
+  create(service: string, owner: Ownership, variables: string): Promise<SecretReference>;
+  /** Removes those of a service, which must be gone. Docker is asked for their IDs if they are not given. */
+  remove(service: string, ids?: readonly string[]): Promise<void>;
 };
 
 export function createSecrets({ docker, call }: EngineContext): Secrets {
@@ -23,25 +23,26 @@ export function createSecrets({ docker, call }: EngineContext): Secrets {
       docker.listSecrets({ filters: JSON.stringify(filters) as never }),
     )) as unknown as { ID: string }[];
   return {
-    async create(service, owner, kind, content) {
-      if (Buffer.byteLength(content) > MAX_SECRET_BYTES)
+    async create(service, owner, variables) {
+      if (Buffer.byteLength(variables) > MAX_SECRET_BYTES)
         throw new EngineRefused(
-          `The ${kind} exceeds ${MAX_SECRET_BYTES} bytes, which is the most that Docker Swarm passes to a container.`,
+          `The variables exceed ${MAX_SECRET_BYTES} bytes, which is the most that Docker Swarm passes to a container.`,
         );
-      const Name = `assay-${createHash('sha256').update(`${service} ${kind}`).digest('hex').slice(0, 40)}`;
+      const Name = `assay-${createHash('sha256').update(service).digest('hex').slice(0, 40)}`;
       const Labels = { ...labelsOf(owner), [SERVICE_LABEL]: service };
       const created = await unlessRefused([409], () =>
         call('create a secret', async () =>
-          docker.createSecret({ Name, Labels, Data: Buffer.from(content).toString('base64') }),
+          docker.createSecret({ Name, Labels, Data: Buffer.from(variables).toString('base64') }),
         ),
       );
       // 409: the same plan was started before.
       const SecretID = created ? (created as { id: string }).id : (await list({ name: [Name] }))[0]?.ID;
       return { SecretID: SecretID as string, SecretName: Name };
     },
-    async remove(service) {
-      for (const { ID } of await list({ label: [`${SERVICE_LABEL}=${service}`] }))
-        await unlessRefused([404], () => call('remove a secret', () => docker.getSecret(ID).remove()));
+    async remove(service, ids) {
+      const found = ids ?? (await list({ label: [`${SERVICE_LABEL}=${service}`] })).map(({ ID }) => ID);
+      for (const id of found)
+        await unlessRefused([404], () => call('remove a secret', () => docker.getSecret(id).remove()));
     },
   };
 }

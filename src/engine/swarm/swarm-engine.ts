@@ -24,6 +24,8 @@ import { createSharedVolumes } from './volumes.ts';
 
 /** How long a job on a node that is down may be silent. */
 const LOST_AFTER_MS = 60_000;
+/** How long the ID of a prepared image is not asked for again: its tag is derived from its content. */
+const IDENTIFIED_MS = 10_000;
 
 export type SwarmEngineOptions = ClientSettings & {
   instance: string;
@@ -74,7 +76,7 @@ export function createSwarmEngine(options: SwarmEngineOptions): Engine {
   const store = createImageStore({
     directory: options.imageDirectory,
     registry: options.registry,
-    identify: reference => findImageId(client, reference),
+    identify: remember(reference => findImageId(client, reference)),
     exportImage: reference => exportImage(client, reference),
   });
   const composeImage = (image: string, { layers, writable }: Pick<RemotePlan, 'layers' | 'writable'>) =>
@@ -162,6 +164,19 @@ const findUnusable = (nodes: readonly EngineNode[]) =>
   nodes
     .filter(({ unusable, state, availability }) => unusable && state === 'ready' && availability === 'active')
     .map(({ id }) => id);
+
+/** Images that are no longer used are forgotten. */
+function remember(identify: (reference: string) => Promise<string>): typeof identify {
+  const known = new Map<string, { id: string; at: number }>();
+  return async reference => {
+    for (const [name, { at }] of known) if (performance.now() - at > IDENTIFIED_MS) known.delete(name);
+    const found = known.get(reference);
+    if (found) return found.id;
+    const id = await identify(reference);
+    known.set(reference, { id, at: performance.now() });
+    return id;
+  };
+}
 
 /** What a manager responds that has just started, or is about to stop. */
 const NOT_READY = /swarm manager|swarm (is|does not)|leader|rpc error(?!.*name conflicts)|deadline exceeded/i;

@@ -38,13 +38,13 @@ export type Node = {
 export type Cluster = {
   /** Of all jobs of the instance, not older than a second. */
   tasks(): Promise<Task[]>;
-  /** Of the service with this ID, by default not older than a fifth of a second. Empty if there is no such service. */
+  /** Of the service with this ID, by default not older than half a second. Empty if there is no such service. */
   tasksOf(service: string, maxAgeMs?: number): Promise<Task[]>;
   nodes(): Promise<Node[]>;
 };
 
 const FRESH_MS = 900;
-const SOON_MS = 200;
+const SOON_MS = 450;
 
 export function createCluster({ docker, call, instance }: EngineContext): Cluster {
   const listTasks = async () => {

@@ -14,7 +14,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
-import { guardedCommand, NODE_REFUSALS } from '../../../src/domain/container/remote-script.ts';
+import { guardedCommand, guardedEntry, NODE_REFUSALS } from '../../../src/domain/container/remote-script.ts';
 import { busyboxRoot } from '../../support/busybox.ts';
 
 const NONCE = 'ab'.repeat(16);
@@ -49,15 +49,18 @@ describe('the check of a node', () => {
     marker?: string | undefined;
     usr?: string;
     runs?: number;
+    seconds?: number;
+    command?: string;
   }) {
-    const { flags = RESTRICTED, marker = `${now()} 123`, usr = '', runs = 1 } = options;
+    const { flags = RESTRICTED, marker = `${now()} 123`, usr = '', runs = 1, seconds = 60 } = options;
+    const { command = 'echo "ran $ASSAY_NODE" >>/srv/.assay/output\n' } = options;
     const place = join(directory, `check-${++count}`);
     for (const name of ['attempt', 'nodes']) mkdirSync(join(place, name), { recursive: true });
     chmodSync(join(place, 'attempt'), 0o777);
     writeFileSync(join(place, 'output'), '');
     chmodSync(join(place, 'output'), 0o666);
     if (marker !== '') writeFileSync(join(place, 'nodes', 'node-1'), `${marker}\n`);
-    writeFileSync(join(place, 'entry'), 'echo "ran $ASSAY_NODE" >>/srv/.assay/output\n');
+    writeFileSync(join(place, 'entry'), guardedEntry(command));
     const mounts = ['attempt', 'nodes', 'output', 'entry'].flatMap(name => [
       '-v',
       `${place}/${name}:/srv/.assay/${name}`,
@@ -68,7 +71,7 @@ describe('the check of a node', () => {
         ...flags,
         ...mounts,
         IMAGE,
-        ...guardedCommand({ nonce: NONCE, seconds: 60, usr }),
+        ...guardedCommand({ nonce: NONCE, seconds, usr }),
       ]).catch(error => assert.equal(error.code, 125, error.stderr));
     return readFileSync(join(place, 'output'), 'utf8');
   }
@@ -83,6 +86,10 @@ describe('the check of a node', () => {
   });
   it('runs the command once, however often the container is started', async () => {
     assert.equal(await check({ runs: 3 }), 'ran \n');
+  });
+  it('kills the command at its deadline, because a node that is cut off cannot be told to', async () => {
+    const command = 'sh -c \'trap : TERM; sleep 60; echo late\'\necho "status $?" >>/srv/.assay/output\n';
+    assert.equal(await check({ command, seconds: 1 }), 'status 137\n');
   });
   it('refuses a container with capabilities', async () => {
     const flags = ['--user', '0:0', '--security-opt', 'no-new-privileges'];
