@@ -17,6 +17,8 @@ export function createFollow(container, button, { isGrowing, onChange }) {
   let isSticking = false;
   /** Whether the reader may have scrolled down since this module moved the page, or since following was switched. */
   let mayGoDown = false;
+  /** Whether the page may still move because of what the reader did before. Browsers scroll smoothly. */
+  let isGlidingUp = false;
   let lastY = scrollY;
 
   /** @param {boolean} next */
@@ -54,21 +56,27 @@ export function createFollow(container, button, { isGrowing, onChange }) {
     // Before the page has moved: otherwise a line that arrives in between would pull it back down.
     if (direction !== 'down' && isOn) set(false);
     mayGoDown = direction !== 'up';
+    isGlidingUp = direction === 'up';
   }
 
   addEventListener(
     'scroll',
     () => {
       if (scrollY < lastY) {
+        // The reader asked to follow while the page was still moving up.
+        if (isGlidingUp) stick();
         // Not while the end is in sight, where a fold that closes scrolls, nor while the page is about to move, where
         // the browser makes space for the focus of “Follow”.
-        if (isOn && distanceBelow() > 0 && !isSticking) set(false);
+        else if (isOn && distanceBelow() > 0 && !isSticking) set(false);
       } else if (scrollY > lastY && mayGoDown && !isOn && isGrowing())
         if (distanceBelow() <= NEAR_BOTTOM_PX) set(true);
       lastY = scrollY;
     },
     { passive: true },
   );
+  addEventListener('scrollend', () => {
+    if (!isSticking) isGlidingUp = false;
+  });
   addEventListener(
     'wheel',
     ({ deltaY, ctrlKey }) => {
@@ -95,6 +103,12 @@ export function createFollow(container, button, { isGrowing, onChange }) {
     set(!isOn);
     stick();
   });
+  // What is above the log may grow too, and the window may shrink.
+  const stay = () => {
+    if (isGrowing()) stick();
+  };
+  new ResizeObserver(stay).observe(document.body);
+  addEventListener('resize', stay);
 
   return { set, stick, goToEnd };
 }

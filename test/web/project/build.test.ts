@@ -44,8 +44,13 @@ const hasComeToRest =
 /** Waits until an expression is true on the page. Not page.waitForFunction, which the page's policy forbids. */
 async function until(page: Page, expression: string): Promise<void> {
   const deadline = performance.now() + 60_000;
-  while (!(await page.evaluate(expression)))
-    assert.ok(performance.now() < deadline, `on the page it never came to ${expression}`);
+  while (!(await page.evaluate(expression))) {
+    if (performance.now() < deadline) continue;
+    const position = await page.evaluate(
+      '({ scrollY, innerHeight, bottom: document.querySelector(".log-lines")?.getBoundingClientRect().bottom, follow: document.querySelector("[data-log-follow]")?.ariaPressed })',
+    );
+    assert.fail(`on the page it never came to ${expression}: ${JSON.stringify(position)}`);
+  }
 }
 
 const numbered = (first: number, last: number) =>
@@ -289,6 +294,23 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     await until(page, isOff);
     await page.keyboard.press('End');
     await until(page, `!(${isOff})`);
+    await person.close();
+  });
+
+  it('keeps to the end of the log when the page above it grows or the window shrinks', async () => {
+    const build = startBuild();
+    const person = await arrive();
+    const { page } = person;
+    await app.writeLog(build.id, numbered(1, 300));
+    await person.go(hrefOf(build));
+    await until(page, `document.querySelector("#L300") !== null && ${atBottom}`);
+    await page.evaluate(
+      'document.querySelector("main").insertAdjacentHTML("afterbegin", "<p id=taller></p>"); taller.style.height = "900px"; taller.style.overflowAnchor = "none"',
+    );
+    await until(page, atBottom);
+    await page.setViewportSize({ width: 1280, height: 300 });
+    await until(page, atBottom);
+    assert.equal(await page.getByRole('button', { name: 'Follow' }).getAttribute('aria-pressed'), 'true');
     await person.close();
   });
 

@@ -82,9 +82,11 @@ suite('chains', { concurrency: 2 }, () => {
       (enqueued.at(-1) as { waiting: Wire }).waiting.reason,
       `Waiting for ${middle.name} to be compiled.`,
     );
+    const recompiled = await fixture.finished(middle.id);
+    assert.equal(recompiled.state, 'compiled', recompiled.log);
     const second = await fixture.finished(top.id);
     assert.equal(second.state, 'compiled', second.log);
-    assert.match(second.log, /^two\nmiddle$/m);
+    assert.match(second.log, /^two\nmiddle$/m, recompiled.log);
     for (const { id } of [middle, top]) assert.equal('outdated' in (await fixture.fetched(id)), false);
   });
 
