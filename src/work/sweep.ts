@@ -36,6 +36,7 @@ import type { ContainerHost } from './container-host.ts';
 import type { EarlyStarts } from './early-start.ts';
 import { IMPORT_PREFIX } from './import-dependency.ts';
 import type { LogFilters } from './result/filter-logs.ts';
+import type { ArtifactHashes } from './result/hash-artifacts.ts';
 import { sweepArtifactFiles, sweepExpiredArtifacts } from './result/sweep-artifacts.ts';
 import { sweepSnapshots } from './source/snapshots.ts';
 
@@ -46,6 +47,7 @@ export type SweepOptions = {
   artifacts: Pick<Artifacts, 'isHeld' | 'isVolumeNeeded'>;
   caches: Pick<Caches, 'listNeeded' | 'review'>;
   filters: Pick<LogFilters, 'repair'>;
+  hashes: Pick<ArtifactHashes, 'repair'>;
   early: Pick<EarlyStarts, 'holds'>;
   dataDirectory: string;
   retentionMs: number;
@@ -109,6 +111,7 @@ async function sweepOnce(
   if (withLogs) {
     await attempt('logs of what was deleted', () => sweepOrphanLogs(options));
     options.filters.repair();
+    options.hashes.repair();
     await attempt('expired artifacts', () => sweepExpiredArtifacts(db, dataDirectory, options.artifactsMs));
     await attempt('files of artifacts', () => sweepArtifactFiles(db, dataDirectory));
     await attempt('images for nodes', () => host.engine.sweepImages(UNUSED_IMAGE_MS));

@@ -36,6 +36,7 @@ import { openEngine } from './open-engine.ts';
 import { deployWork, pushDeploy } from './push-deploy.ts';
 import { startQueue } from './queue.ts';
 import { createLogFilters } from './result/filter-logs.ts';
+import { createArtifactHashes } from './result/hash-artifacts.ts';
 import { fetchWork } from './source/fetch-commit.ts';
 import { createMissingSources } from './source/missing-sources.ts';
 import { createRepacks } from './source/repack-mirrors.ts';
@@ -166,6 +167,7 @@ export async function startWorkers(options: {
     handledForcePushes: new Set<bigint>(),
   };
   const filters = createLogFilters(shared);
+  const hashes = createArtifactHashes(shared);
   const sources = createMissingSources(fetch);
   const jobOptions = {
     ...shared,
@@ -177,6 +179,7 @@ export async function startWorkers(options: {
     fetchSource: sources.fetch,
     onFinished: (build: Build) => {
       filters.add(build.id);
+      hashes.add(build.id);
       options.onBuildFinished(build);
     },
   };
@@ -234,6 +237,7 @@ export async function startWorkers(options: {
     artifacts,
     caches,
     filters,
+    hashes,
     early,
     dataDirectory,
     retentionMs: settings.retentionMs,
@@ -275,6 +279,7 @@ export async function startWorkers(options: {
         deliveries.stop(),
         repacks.idle(),
         filters.idle(),
+        hashes.idle(),
         early.stop(),
       ]);
       clearTimeout(grace);

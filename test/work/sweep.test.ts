@@ -55,6 +55,7 @@ function sweeperOf(
     artifacts: { isHeld: () => false, isVolumeNeeded: () => true },
     caches: { listNeeded: () => new Set<string>(), review: async () => {} },
     filters: { repair: () => {} },
+    hashes: { repair: () => {} },
     early: { holds: () => false },
     dataDirectory,
     retentionMs: DAY_MS,

@@ -46,7 +46,7 @@ export async function respondArtifact(
   await sizeOf(file);
   const isDeflated = artifact.method === DEFLATED;
   const content: Content = {
-    etag: `"${artifact.sha256}"`,
+    etag: `"${artifact.sha256 || artifact.id}"`,
     sizeBytes: artifact.sizeBytes,
     headers: { ...headers, ...(isDeflated && { vary: 'Accept-Encoding' }) },
     open: range => openArtifact(file, artifact, range),

@@ -7,7 +7,11 @@ export const artifactShape = record('Artifact', {
   ...ids,
   path: shape.string('Path of the file, such as `coverage/index.html`.'),
   size: shape.integer('Size in bytes.'),
-  sha256: shape.string('SHA-256 of the content, in hex.'),
+  sha256: shape.nullable(
+    shape.string(
+      'SHA-256 of the content, in hex. Null until it is computed, a moment after the build, if the file is large.',
+    ),
+  ),
   content_type: shape.string('Media type, by the extension of the name.'),
 });
 
@@ -16,7 +20,7 @@ export function presentArtifact(artifact: { id: bigint; path: string; sizeBytes:
     ...idPair('id', artifact.id),
     path: artifact.path,
     size: artifact.sizeBytes,
-    sha256: artifact.sha256,
+    sha256: artifact.sha256 || null,
     content_type: contentTypeOf(artifact.path),
   };
 }

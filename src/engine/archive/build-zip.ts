@@ -10,7 +10,6 @@ import { open } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { promisify } from 'node:util';
 import { constants, crc32, deflateRaw, deflateRawSync } from 'node:zlib';
-import { type ContentHash, startContentHash } from '../../content-hash.ts';
 import { freeBuffer } from './free-buffer.ts';
 import {
   DEFLATED,
@@ -45,11 +44,11 @@ const MIN_DEFLATE_BYTES = 128;
 /** Deflating so little takes less time on this thread than on another. */
 const SYNC_BYTES = 16 << 10;
 /** So much of large files is deflated in any case. After that, a block is stored as it is unless a processor is idle. */
-const DEFLATE_FIRST_BYTES = 32 << 20;
+const DEFLATE_FIRST_BYTES = 16 << 20;
 /** Docker needs one to read the files, and this process another one to write them. */
 const IDLE_PROCESSORS = Math.max(0, availableParallelism() - 2);
-/** From this size on, checksums are computed on another thread. */
-const THREAD_BYTES = 16 << 20;
+/** SHA-256 of a larger file takes longer than writing it on some processors: src/work/result/hash-artifacts.ts computes it. */
+export const HASHED_LATER_BYTES = 16 << 20;
 const WRITE_BYTES = 1 << 20;
 /** Syncing early avoids one long sync at the end. */
 const SYNC_EVERY_WRITES = 32;
@@ -106,7 +105,6 @@ export async function createZip(
 
   /** Files of one block that are being deflated, in order. */
   const waiting: { entry: NewEntry; block: Buffer; deflated: Promise<Buffer>; sha256: string }[] = [];
-  let thread: ContentHash | undefined;
   let deflates = 0;
   /** How much of large files was deflated. */
   let deflatedBytes = 0;
@@ -158,7 +156,8 @@ export async function createZip(
   /** A file of several blocks. Its header is written again when its checksum is known. */
   async function addLarge(entry: NewEntry, content: AsyncIterable<Buffer>): Promise<void> {
     const headerAt = batchAt + filled;
-    const sums = checksums(entry.sizeBytes);
+    const sha256 = entry.sizeBytes < HASHED_LATER_BYTES ? createHash('sha256') : undefined;
+    let sum = 0;
     let readBytes = 0;
     let method: typeof STORED | typeof DEFLATED | undefined;
     let block = Buffer.allocUnsafe(BLOCK_BYTES);
@@ -169,7 +168,7 @@ export async function createZip(
     let isRestStored = false;
     /** How much of the stored block that was begun is missing. */
     let storedLeftBytes = 0;
-    const header = (storedBytes: number, sum: number) =>
+    const header = (storedBytes: number) =>
       localHeader({ ...entry, method: method ?? STORED, crc32: sum, storedBytes });
 
     const appendNext = async () => {
@@ -189,7 +188,7 @@ export async function createZip(
       if (method === undefined) {
         const first = await deflate(full, isLast);
         method = first.length < full.length * WORTHWHILE ? DEFLATED : STORED;
-        await append(header(0, 0));
+        await append(header(0));
         await append(method === DEFLATED ? first : full);
         return;
       }
@@ -225,7 +224,8 @@ export async function createZip(
 
     for await (const chunk of content) {
       if (readBytes + chunk.length > entry.sizeBytes) throw new Error(WRONG_LENGTH);
-      await sums.update(chunk);
+      sha256?.update(chunk);
+      sum = crc32(chunk, sum);
       for (let rest = chunk; rest.length > 0; ) {
         if (method === STORED) {
           await append(rest);
@@ -247,31 +247,20 @@ export async function createZip(
     if (readBytes !== entry.sizeBytes) throw new Error(WRONG_LENGTH);
     while (queued.length > 0) await appendNext();
 
-    const offset = headerAt + header(0, 0).length;
+    const offset = headerAt + header(0).length;
     const storedBytes = batchAt + filled - offset;
-    const { crc32: sum, sha256 } = await sums.end();
     await flush();
     await writing;
-    await writeAt(header(storedBytes, sum), headerAt);
-    entries.push({ ...entry, headerAt, offset, storedBytes, method: method ?? STORED, crc32: sum, sha256 });
-  }
-
-  /** Starting a thread pays only for large files. */
-  function checksums(sizeBytes: number): Pick<ContentHash, 'end'> & { update(bytes: Buffer): unknown } {
-    if (sizeBytes >= THREAD_BYTES) {
-      thread ??= startContentHash();
-      thread.begin();
-      return thread;
-    }
-    const sha256 = createHash('sha256');
-    let sum = 0;
-    return {
-      update(bytes) {
-        sha256.update(bytes);
-        sum = crc32(bytes, sum);
-      },
-      end: async () => ({ crc32: sum, sha256: sha256.digest('hex') }),
-    };
+    await writeAt(header(storedBytes), headerAt);
+    entries.push({
+      ...entry,
+      headerAt,
+      offset,
+      storedBytes,
+      method: method ?? STORED,
+      crc32: sum,
+      sha256: sha256?.digest('hex') ?? '',
+    });
   }
 
   return {
@@ -303,7 +292,6 @@ export async function createZip(
       return entries.map(({ isExecutable: _, modifiedAt: __, headerAt: ___, ...stored }) => stored);
     },
     async [Symbol.asyncDispose]() {
-      thread?.[Symbol.dispose]();
       await Promise.allSettled([writing, syncing]);
       await handle.close();
     },

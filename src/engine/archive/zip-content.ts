@@ -3,6 +3,7 @@
 import { createReadStream } from 'node:fs';
 import { Readable } from 'node:stream';
 import { createInflateRaw } from 'node:zlib';
+import { startContentHash } from '../../content-hash.ts';
 import { STORED, type ZipSlice } from './zip-format.ts';
 import { BadArchive } from './zip-reader.ts';
 
@@ -23,6 +24,23 @@ export function openContent(file: string, entry: ZipSlice, range?: ByteRange): R
       ? readSlice(file, entry.offset + start, end - start + 1)
       : readInflated(file, entry, start, end + 1),
   );
+}
+
+/** The SHA-256 of the content, in hex. Throws BadArchive if the content has changed since it was written. */
+export async function hashContent(
+  file: string,
+  entry: ZipSlice & { crc32: number },
+  signal: AbortSignal,
+): Promise<string> {
+  using hash = startContentHash();
+  hash.begin();
+  for await (const chunk of openContent(file, entry) as AsyncIterable<Buffer>) {
+    signal.throwIfAborted();
+    await hash.update(chunk);
+  }
+  const { crc32, sha256 } = await hash.end();
+  if (crc32 !== entry.crc32) throw new BadArchive('the ZIP is damaged');
+  return sha256;
 }
 
 const readableOf = (chunks: AsyncIterable<Buffer>) =>

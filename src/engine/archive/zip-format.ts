@@ -6,7 +6,7 @@ export const DEFLATED = 8;
 /** What is needed to read an entry. */
 export type ZipSlice = { offset: number; sizeBytes: number; storedBytes: number; method: number };
 
-/** An entry of a finished ZIP. `offset` is where its content begins. */
+/** An entry of a finished ZIP. `offset` is where its content begins. `sha256` is empty if it was not computed. */
 export type StoredEntry = ZipSlice & { path: string; crc32: number; sha256: string };
 
 export type NewEntry = {

@@ -829,6 +829,11 @@ const sizesOfCaches = `
 CREATE INDEX caches_size ON caches (size_bytes, suite_id);
 `;
 
+/** The SHA-256 of a large artifact is computed after the build has ended. */
+const unhashedArtifacts = `
+CREATE INDEX build_artifacts_unhashed ON build_artifacts (build_id) WHERE sha256 = '';
+`;
+
 type Step = string | ((sqlite: Database.Database) => void);
 
 export const steps: readonly Step[] = [
@@ -852,4 +857,5 @@ export const steps: readonly Step[] = [
   manyBuilds,
   nodes,
   sizesOfCaches,
+  unhashedArtifacts,
 ];

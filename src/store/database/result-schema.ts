@@ -34,12 +34,15 @@ export const buildArtifacts = sqliteTable(
     /** The compression method of the ZIP format: 0 is stored, 8 is deflate. */
     method: int('method').notNull(),
     crc32: int('crc32').notNull(),
-    /** In hex. */
+    /** In hex. Empty until it is computed. */
     sha256: text('sha256').notNull(),
     /** Whether it was read as a test report. */
     report: bool('report').notNull(),
   },
-  table => [uniqueIndex('build_artifacts_path').on(table.buildId, table.path)],
+  table => [
+    uniqueIndex('build_artifacts_path').on(table.buildId, table.path),
+    index('build_artifacts_unhashed').on(table.buildId).where(sql`sha256 = ''`),
+  ],
 );
 
 /** One row: how many builds have artifacts, and their size before compression. Triggers of the database keep it. */

@@ -1,7 +1,7 @@
 // The index of the files that builds produced. The content of a build's files is one ZIP: src/engine/archive/build-zip.ts.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { and, asc, eq, getTableColumns, gt, type SQL } from 'drizzle-orm';
+import { and, asc, eq, getTableColumns, gt, type SQL, sql } from 'drizzle-orm';
 import { type Db, insertInto, prepared } from '../database/db.ts';
 import { buildArtifacts } from '../database/result-schema.ts';
 import { builds } from '../database/schema.ts';
@@ -52,6 +52,20 @@ const markReport = prepared(({ sqlite }) =>
 /** Marks the artifacts that were read as test reports. */
 export const markReports = (db: Db, buildId: bigint, paths: readonly string[]): Promise<void> =>
   writeInBatches(db, paths, path => markReport(db).run(buildId, path));
+
+/** Of a build, or of all: the artifacts whose SHA-256 is not known. Those of a build that runs are not among them. */
+export function listUnhashedArtifacts(db: Db, buildId?: bigint): BuildArtifact[] {
+  return db.orm
+    .select(getTableColumns(buildArtifacts))
+    .from(buildArtifacts)
+    .innerJoin(builds, isCounted)
+    .where(and(sql`sha256 = ''`, buildId === undefined ? undefined : eq(buildArtifacts.buildId, buildId)))
+    .all();
+}
+
+export function recordArtifactHash(db: Db, id: bigint, sha256: string): void {
+  db.write(() => db.orm.update(buildArtifacts).set({ sha256 }).where(eq(buildArtifacts.id, id)).run());
+}
 
 export type ArtifactCounts = { artifacts: number; artifactsBytes: number; artifactsTruncated: boolean };
 

@@ -202,7 +202,7 @@ async function showArtifact(visit: ArtifactVisit): Promise<View> {
       tab: 'artifacts',
       styles: ['artifacts.css'],
       body: html`${renderTrail(build, artifact.path, false)}
-<div class="artifact-bar"><p><strong>${formatSize(artifact.sizeBytes)}</strong>, <span class="artifact-sum">SHA-256 <code>${artifact.sha256}</code></span></p>
+<div class="artifact-bar"><p><strong>${formatSize(artifact.sizeBytes)}</strong>, <span class="artifact-sum">SHA-256 ${artifact.sha256 ? html`<code>${artifact.sha256}</code>` : 'is being computed'}</span></p>
 <div class="artifact-actions">${isHtml(artifact.path) ? html`<a class="button primary" href="${base}/open" target="_blank" rel="noopener noreferrer">Open</a>` : ''}
 ${linkButton(`${base}/content`, 'Download')}</div></div>
 ${isImage(artifact.path) ? html`<p class="artifact-image"><img src="${base}/content" alt="${visibleName(baseName(artifact.path))}"></p>` : await renderText(visit, artifact)}`,

@@ -83,6 +83,21 @@ describe('The files of a build', { concurrency: 4 }, () => {
     assert.match(listed, /^-rw-r--r-- .* numbers$/m);
   });
 
+  test('have their SHA-256 in the list, and as ETag, a moment after the verdict if they are large', async () => {
+    const project = await assay.project();
+    const { build, log } = await project.runOne({
+      command: 'head -c 17M /dev/urandom >/srv/artifacts/large; sha256sum </srv/artifacts/large',
+    });
+    const path = `/projects/${project.id}/builds/${build.id_str}/artifacts`;
+    const sum = /^([0-9a-f]{64}) /m.exec(log)?.[1];
+    const list = async () => ((await assay.ask('GET', path)) as unknown as Wire[])[0] as Wire;
+    let artifact = await list();
+    while (artifact.sha256 === null) artifact = await list();
+    assert.equal(artifact.sha256, sum);
+    const response = await assay.client.get(`${path}/${artifact.id_str}`, assay.as);
+    assert.equal(response.headers.etag, `"${sum}"`);
+  });
+
   test('are kept when the command fails, and none of a build without any', async () => {
     const project = await assay.project();
     const failed = await project.runOne({ command: 'echo x >/srv/artifacts/x; exit 3' });
