@@ -14,7 +14,8 @@ const networkChange = /ERR_NETWORK_CHANGED|interrupted by another navigation/;
 
 export function launchBrowser(): Promise<Browser> {
   return chromium.launch({
-    executablePath: '/usr/bin/chromium',
+    // Starts with half the processor time of the whole browser.
+    executablePath: '/usr/bin/chromium-headless-shell',
     args: [
       '--no-sandbox',
       '--disable-dev-shm-usage',

@@ -18,8 +18,8 @@ import { type EngineContext, withInternalContainer } from '../docker/create-cont
 import { type Containers, EngineRefused, EngineUnavailable, type PreparedImage } from '../engine.ts';
 import type { Attempt } from './attempts.ts';
 import { createSecrets } from './secrets.ts';
+import { createServices, type Service, type ServiceOptions } from './service-lifecycle.ts';
 import { NAME_LABEL, serviceSpec } from './service-spec.ts';
-import { createServices, type Service, type ServiceOptions } from './services.ts';
 import { hasEnded, type Node, rejectionOf, type Task } from './tasks.ts';
 
 /** Swarm accepts names of up to 63 characters. */

@@ -1,4 +1,4 @@
-// The services of this server in the swarm: finds, inspects and removes them. container.ts says what they run.
+// The services of this server in the swarm: creates, finds, inspects and removes them. container.ts says what they run.
 import { setTimeout as delay } from 'node:timers/promises';
 import { SERVICE_LABEL } from '../../domain/swarm.ts';
 import { type RegistryAuth, type ServiceSpec, unlessRefused } from '../docker/client.ts';
