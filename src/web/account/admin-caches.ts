@@ -58,7 +58,7 @@ function showCaches(visit: Visit): View {
 ${
   count === 0
     ? emptyState({ title: 'No caches yet', text: 'The first build of a suite creates one.' })
-    : html`<form class="filter" method="get" role="search"><label class="sr" for="cache-filter">Find caches</label><input id="cache-filter" name="q" type="search" value="${query}" placeholder="Suite or project" autocomplete="off" data-keys="/"> <button class="button plain" type="submit">Find</button></form>${renderList(visit, query, count)}`
+    : html`<form class="row" method="get" role="search"><label class="sr" for="cache-filter">Find caches</label><div class="filter"><input id="cache-filter" name="q" type="search" value="${query}" placeholder="Suite or project" autocomplete="off" data-keys="/"></div><button class="button plain" type="submit">Find</button></form>${renderList(visit, query, count)}`
 }`,
   };
 }
