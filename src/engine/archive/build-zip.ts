@@ -47,7 +47,7 @@ const SYNC_BYTES = 16 << 10;
 const DEFLATE_FIRST_BYTES = 16 << 20;
 /** Docker needs one to read the files, and this process another one to write them. */
 const IDLE_PROCESSORS = Math.max(0, availableParallelism() - 2);
-/** SHA-256 of a larger file takes longer than writing it on some processors: src/work/result/hash-artifacts.ts computes it. */
+/** From this size on, SHA-256 is computed later: on some processors it takes longer than writing the file. */
 export const HASHED_LATER_BYTES = 16 << 20;
 const WRITE_BYTES = 1 << 20;
 /** Syncing early avoids one long sync at the end. */

@@ -17,7 +17,7 @@ export function createFollow(container, button, { isGrowing, onChange }) {
   let isSticking = false;
   /** Whether the reader may have scrolled down since this module moved the page, or since following was switched. */
   let mayGoDown = false;
-  /** Whether the page may still move because of what the reader did before. Browsers scroll smoothly. */
+  /** Whether the page may still be moving up after what the reader pressed or turned. Browsers scroll smoothly. */
   let isGlidingUp = false;
   let lastY = scrollY;
 

@@ -9,14 +9,13 @@ import { isJobUnfinished } from '../../store/cleanup/sweep.ts';
 import { buildLogPath, logFilterPath } from '../../store/data/paths.ts';
 import type { Db } from '../../store/database/db.ts';
 import { MIN_FILTERED_BYTES, makeLogFilter } from '../../store/result/log-filter.ts';
+import { createInTurn, type InTurn } from './in-turn.ts';
 
-export type LogFilters = {
+export type LogFilters = Pick<InTurn, 'idle'> & {
   /** Makes the filter of a finished build's log, after those that wait already. */
   add(buildId: bigint): void;
   /** Makes the filters that are missing, in the background. */
   repair(): void;
-  /** Resolves when nothing is left to do. */
-  idle(): Promise<void>;
 };
 
 export function createLogFilters(options: {
@@ -26,7 +25,7 @@ export function createLogFilters(options: {
   stopping: AbortSignal;
 }): LogFilters {
   const { dataDirectory, stopping } = options;
-  let busy: Promise<void> = Promise.resolve();
+  const { run, idle } = createInTurn();
   let isRepairing = false;
 
   const make = async (path: string) => {
@@ -38,28 +37,19 @@ export function createLogFilters(options: {
       if (!stopping.aborted) options.log.debug('filter of a log could not be made', { path, cause: error });
     }
   };
-  const queue = (work: () => Promise<void>) => {
-    busy = busy.then(work);
-    return busy;
-  };
 
   return {
-    add: buildId => void queue(() => make(buildLogPath(dataDirectory, buildId))),
+    add: buildId => void run(() => make(buildLogPath(dataDirectory, buildId))),
     repair() {
       if (isRepairing) return;
       isRepairing = true;
-      void repairAll(options, path => queue(() => make(path)))
+      void repairAll(options, path => run(() => make(path)))
         .catch(error => options.log.debug('filters of logs could not be checked', { cause: error }))
         .finally(() => {
           isRepairing = false;
         });
     },
-    async idle() {
-      for (let last: unknown; last !== busy; ) {
-        last = busy;
-        await busy;
-      }
-    },
+    idle,
   };
 }
 

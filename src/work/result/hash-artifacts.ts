@@ -6,14 +6,13 @@ import type { Log } from '../../log.ts';
 import { buildFilesPath } from '../../store/data/paths.ts';
 import type { Db } from '../../store/database/db.ts';
 import { listUnhashedArtifacts, recordArtifactHash } from '../../store/result/build-artifacts.ts';
+import { createInTurn, type InTurn } from './in-turn.ts';
 
-export type ArtifactHashes = {
+export type ArtifactHashes = Pick<InTurn, 'idle'> & {
   /** Computes those of a finished build, after those that wait already. */
   add(buildId: bigint): void;
   /** Computes all that are missing, in the background. */
   repair(): void;
-  /** Resolves when nothing is left to do. */
-  idle(): Promise<void>;
 };
 
 export function createArtifactHashes(options: {
@@ -23,7 +22,7 @@ export function createArtifactHashes(options: {
   stopping: AbortSignal;
 }): ArtifactHashes {
   const { db, log, dataDirectory, stopping } = options;
-  let busy: Promise<void> = Promise.resolve();
+  const { run, idle } = createInTurn();
 
   async function hashAll(buildId?: bigint): Promise<void> {
     if (stopping.aborted) return;
@@ -43,17 +42,15 @@ export function createArtifactHashes(options: {
       }
   }
 
-  const queue = (buildId?: bigint) => {
-    busy = busy.then(() => hashAll(buildId));
-  };
+  const start = (buildId?: bigint) =>
+    void run(() =>
+      hashAll(buildId).catch(error =>
+        log.warn('artifacts without SHA-256 could not be listed', { cause: error }),
+      ),
+    );
   return {
-    add: queue,
-    repair: () => queue(),
-    async idle() {
-      for (let last: unknown; last !== busy; ) {
-        last = busy;
-        await busy;
-      }
-    },
+    add: start,
+    repair: () => start(),
+    idle,
   };
 }
