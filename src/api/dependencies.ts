@@ -14,7 +14,7 @@ import { checkCommand, checkPrefix, checkSource } from '../domain/names.ts';
 import { type Errors, refusal } from '../domain/refusal.ts';
 import {
   ArchiveFailure,
-  keepArchive,
+  keepSourceArchive,
   type ReceivedArchive,
   receiveArchive,
 } from '../store/data/archive-file.ts';
@@ -285,7 +285,7 @@ export const dependencies = {
       if (dependency.compileState === 'compiling' || !hasFreeSpace())
         throw refusal('resource_temporary_unavailable');
       const received = await receive(body, dataDirectory, hasFreeSpace);
-      await keepArchive(received.path, archivePath(dataDirectory, received.sha256));
+      await keepSourceArchive(received.path, archivePath(dataDirectory, received.sha256));
       const uploaded = acceptArchive(db, dependency.id, {
         archiveHash: received.sha256,
         archiveContentType: received.contentType,

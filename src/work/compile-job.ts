@@ -267,7 +267,7 @@ async function prepareArchive(
     const format = await formatOf(file);
     if (!format) throw new BadArchive('it is neither a tar nor a zip');
     if (!needsTar(format)) {
-      // Another user reads it in the container. On the host, its parent directory is private.
+      // Older versions stored it with a mode that the user of the container cannot read.
       await chmod(file, 0o644);
       return { file, format };
     }

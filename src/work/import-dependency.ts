@@ -13,7 +13,7 @@ import { isOwn, isTrusted } from '../store/appliance.ts';
 import { findArtifact } from '../store/artifacts.ts';
 import { inWorkDirectory } from '../store/backup/work-directory.ts';
 import { isArchiveUsed } from '../store/cleanup/sweep.ts';
-import { keepArchive } from '../store/data/archive-file.ts';
+import { keepArchive, keepSourceArchive } from '../store/data/archive-file.ts';
 import { DataError } from '../store/data/data.ts';
 import { openLog, removeLog } from '../store/data/log-file.ts';
 import { archivePath, artifactPath, dependencyLogPath, uploadDirectory } from '../store/data/paths.ts';
@@ -228,15 +228,17 @@ async function putInPlace<T>(
   { files, dependencies }: Manifest,
   record: () => T,
 ): Promise<T> {
-  const targets = new Map<string, { path: string; isUsed(): boolean }>();
+  const targets = new Map<string, { path: string; keep: typeof keepArchive; isUsed(): boolean }>();
   for (const { archive, artifact } of dependencies) {
     if (archive)
       targets.set(archiveName(archive.sha256), {
         path: archivePath(data, archive.sha256),
+        keep: keepSourceArchive,
         isUsed: () => isArchiveUsed(db, archive.sha256),
       });
     targets.set(artifactName(artifact.hash), {
       path: artifactPath(data, artifact.hash),
+      keep: keepArchive,
       isUsed: () => findArtifact(db, artifact.hash) !== undefined,
     });
   }
@@ -244,11 +246,12 @@ async function putInPlace<T>(
   try {
     for (const { name } of files) {
       await link(nameIn(work, name), copyOf(name));
-      await keepArchive(nameIn(work, name), targets.get(name)!.path);
+      const { keep, path } = targets.get(name)!;
+      await keep(nameIn(work, name), path);
     }
     const recorded = record();
     // The sweep of a running server may have found a file unused just before rows referred to it.
-    for (const [name, { path }] of targets) if (!existsSync(path)) await keepArchive(copyOf(name), path);
+    for (const [name, { path, keep }] of targets) if (!existsSync(path)) await keep(copyOf(name), path);
     return recorded;
   } catch (error) {
     for (const { path, isUsed } of targets.values()) if (!isUsed()) await rm(path, { force: true });

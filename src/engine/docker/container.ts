@@ -2,42 +2,28 @@
 import { existsSync } from 'node:fs';
 import { isDeepStrictEqual } from 'node:util';
 import { type ContainerPlan, ownershipOf } from '../../domain/container/container-plan.ts';
-import {
-  type ContainerState,
-  type Containers,
-  EngineRefused,
-  EngineUnavailable,
-  type Network,
-  NetworkMissing,
-} from '../engine.ts';
+import { type Containers, EngineRefused, type Network, NetworkMissing } from '../engine.ts';
 import { isRefused, unlessRefused } from './client.ts';
 import { createContainer, type EngineContext, throwIfVolumeLost } from './create-container.ts';
 import { readArchive, statPath } from './read-archive.ts';
 import { UNCHANGED_AT } from './skeleton.ts';
+import { inspectContainer, waitForExit } from './wait-for-exit.ts';
 
 /** Missing if the kernel has no IPv6. Docker would refuse the setting then. */
 const LOOPBACK_IPV6 = '/proc/sys/net/ipv6/conf/lo';
-const WATCH_INTERVAL_MS = 15_000;
 
 export function createContainers(
   context: EngineContext,
-  options: {
+  {
+    protect,
+  }: {
     /** Resolves when the firewall rules of the network are active. */
     protect(network: string): ReturnType<Network['protectNetwork']>;
-    watchIntervalMs?: number | undefined;
   },
 ): Containers {
   const { docker, call, instance, internalContainers } = context;
-  const { protect, watchIntervalMs = WATCH_INTERVAL_MS } = options;
   const ofInstance = { label: [`assay.instance=${instance}`] };
   let processors: number | undefined;
-
-  const inspectContainer: Containers['inspectContainer'] = async container => {
-    const found = await unlessRefused([404], () =>
-      call('inspect a container', () => docker.getContainer(container).inspect()),
-    );
-    return found && stateOf(found.State);
-  };
 
   const removeContainer: Containers['removeContainer'] = async container => {
     // 409: another call is removing it already.
@@ -47,7 +33,8 @@ export function createContainers(
   };
 
   return {
-    inspectContainer,
+    inspectContainer: container => inspectContainer(context, container),
+    waitForExit: (container, signal) => waitForExit(context, container, signal),
     removeContainer,
 
     async startContainer(plan) {
@@ -74,24 +61,6 @@ export function createContainers(
         throw error;
       }
       return containerId;
-    },
-
-    async waitForExit(container, signal) {
-      for (;;) {
-        signal?.throwIfAborted();
-        // Repeated with a deadline, because a wait may hang although its connection is open.
-        try {
-          await call('wait for a container', () => docker.getContainer(container).wait(), {
-            deadlineMs: watchIntervalMs,
-            signal,
-          });
-        } catch (error) {
-          if (signal?.aborted) throw signal.reason;
-          if (!(error instanceof EngineUnavailable) && !isRefused(error, 404)) throw error;
-        }
-        const state = await inspectContainer(container);
-        if (!state?.running) return state;
-      }
     },
 
     async stopContainer(container) {
@@ -141,24 +110,6 @@ export function createContainers(
         return owner ? [{ owner, layerBytes: (container as { SizeRw?: number }).SizeRw ?? 0, volumes }] : [];
       });
     },
-  };
-}
-
-type DockerState = {
-  Running: boolean;
-  Status: string;
-  ExitCode: number;
-  OOMKilled: boolean;
-  StartedAt: string;
-};
-
-function stateOf(state: DockerState): ContainerState {
-  const startedAt = new Date(state.StartedAt);
-  return {
-    running: state.Running,
-    exitCode: state.Running || state.Status === 'created' ? undefined : state.ExitCode,
-    oomKilled: state.OOMKilled,
-    startedAt: startedAt.getTime() > 0 ? startedAt : undefined,
   };
 }
 

@@ -21,6 +21,8 @@ export type EngineContext = DockerClient & {
   instance: string;
   /** The names of the internal containers that are in use. */
   internalContainers: Set<string>;
+  /** How often a wait for the exit of a container is renewed. */
+  watchIntervalMs?: number | undefined;
 };
 
 type ContainerSpec = {

@@ -2,6 +2,7 @@
 // Docker's directories.
 import type { PreparedImage } from '../engine.ts';
 import { type EngineContext, withInternalContainer } from './create-container.ts';
+import { runToExit } from './wait-for-exit.ts';
 
 const BATCH_SIZE = 16;
 const SECONDS_EACH = 20;
@@ -61,10 +62,7 @@ async function measureBatch(
     },
   };
   return withInternalContainer(context, spec, options, async container => {
-    await call('measure volumes', () => container.start());
-    const { StatusCode: status } = await call('measure volumes', () => container.wait(), {
-      deadlineMs: BATCH_MS,
-    });
+    const status = await runToExit(context, container, { action: 'measure volumes', deadlineMs: BATCH_MS });
     if (status === NOT_FOUND)
       throw new Error('Volumes cannot be measured: the host has no du, timeout or xargs in /usr/bin.');
     const output = await call('measure volumes', () => container.logs({ stdout: true, follow: false }));

@@ -16,14 +16,14 @@ export type DockerEngineOptions = ClientSettings &
     runAs: RunAs;
     /** Where the packages of the host are looked up instead of /. */
     hostRoot?: string | undefined;
-    /** How often a wait for the exit of a container is renewed. */
-    watchIntervalMs?: number;
+    watchIntervalMs?: number | undefined;
   };
 
 export function createDockerEngine(options: DockerEngineOptions): Engine {
   const client = openDocker(options);
   const { docker, call } = client;
-  const context: EngineContext = { ...client, instance: options.instance, internalContainers: new Set() };
+  const { instance, watchIntervalMs } = options;
+  const context: EngineContext = { ...client, instance, watchIntervalMs, internalContainers: new Set() };
   const images = createImages(context, options);
   const hostImage = () => images.prepareImage(HOST_IMAGE);
   const { network: setting, onRulesRestored } = options;
@@ -33,7 +33,7 @@ export function createDockerEngine(options: DockerEngineOptions): Engine {
     hostImage,
   });
   return {
-    ...createContainers(context, { protect, watchIntervalMs: options.watchIntervalMs }),
+    ...createContainers(context, { protect }),
     ...createVolumes(context, hostImage),
     ...images,
     ...network,

@@ -3,6 +3,7 @@
 import { chown, rm } from 'node:fs/promises';
 import type { RunAs } from '../../domain/container/container-plan.ts';
 import { type EngineContext, withInternalContainer } from '../docker/create-container.ts';
+import { runToExit } from '../docker/wait-for-exit.ts';
 import { EngineRefused, type PreparedImage } from '../engine.ts';
 
 const DIRECTORY = '/srv/.assay/shared';
@@ -39,12 +40,9 @@ export function createAsRoot(
         PidsLimit: 16,
       },
     };
-    const { call } = context;
     await withInternalContainer(context, spec, options, async container => {
-      await call('change shared files', () => container.start());
-      const { StatusCode: status } = await call('change shared files', () => container.wait(), {
-        deadlineMs: DEADLINE_MS,
-      });
+      const limits = { action: 'change shared files', deadlineMs: DEADLINE_MS };
+      const status = await runToExit(context, container, limits);
       if (status !== 0) throw new EngineRefused(`${command[0]} ended with ${status} for ${path}.`);
     });
   }

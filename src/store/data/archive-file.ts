@@ -2,7 +2,7 @@
 // nothing.
 
 import { hash, randomUUID } from 'node:crypto';
-import { type FileHandle, open, readdir, rename, rm } from 'node:fs/promises';
+import { chmod, type FileHandle, open, readdir, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { type ContentHash, startContentHash } from '../../content-hash.ts';
 import { isDiskFull } from '../../domain/disk-full.ts';
@@ -213,6 +213,15 @@ export async function keepArchive(temporaryPath: string, finalPath: string): Pro
   await rename(temporaryPath, finalPath);
   for (const directory of new Set([dirname(finalPath), dirname(temporaryPath)]))
     await syncDirectory(directory);
+}
+
+/**
+ * The same for a source archive, which compiles read as another user. On the host, its directory is private. It may replace
+ * the same archive while a compile starts with that, so its mode is set before.
+ */
+export async function keepSourceArchive(temporaryPath: string, finalPath: string): Promise<void> {
+  await chmod(temporaryPath, 0o644);
+  await keepArchive(temporaryPath, finalPath);
 }
 
 /** Removes the files of uploads that a crash interrupted. Call it only while no upload is running. */

@@ -1,7 +1,10 @@
 // The size of volumes, measured by a container of the real engine.
 import assert from 'node:assert/strict';
+import { createServer, request as httpRequest } from 'node:http';
+import { join } from 'node:path';
+import { pipeline } from 'node:stream/promises';
 import { after, before, test } from 'node:test';
-import { type Fixture, openFixture } from './fixture.ts';
+import { DOCKER_HOST, type Fixture, openFixture } from './fixture.ts';
 
 const MIB = 1024 * 1024;
 let fixture: Fixture;
@@ -56,4 +59,39 @@ test('a missing volume counts as empty, and the one that Docker creates for it h
   assert.ok(((await fixture.engine.measureVolumes([gone])).get(gone) as number) < 64 * 1024);
   const made = (await fixture.engine.listVolumes()).find(({ name }) => name === gone);
   assert.deepEqual(made?.owner, { instance: fixture.instance, kind: 'cache', id: '' });
+});
+
+test('measures although a wait of Docker hangs, and leaves no container behind', async t => {
+  const volume = await makeVolume('hanging');
+  let waits = 0;
+  const proxy = createServer((request, response) => {
+    if (request.url?.endsWith('/wait')) {
+      waits += 1;
+      return;
+    }
+    const { method, url, headers } = request;
+    const forwarded = httpRequest(
+      { socketPath: DOCKER_HOST.slice('unix://'.length), method, path: url, headers },
+      answer => {
+        response.writeHead(answer.statusCode as number, answer.headers);
+        pipeline(answer, response).catch(() => {});
+      },
+    );
+    pipeline(request, forwarded).catch(() => {});
+  });
+  const socket = join(fixture.directory, 'proxy.sock');
+  await new Promise<void>(resolve => proxy.listen(socket, resolve));
+  const engine = fixture.openEngine({ dockerHost: `unix://${socket}`, watchIntervalMs: 200 });
+  t.after(() => {
+    engine.close();
+    proxy.closeAllConnections();
+    proxy.close();
+  });
+  assert.deepEqual([...(await engine.measureVolumes([volume])).keys()], [volume]);
+  assert.ok(waits > 0);
+  const left = await fixture.engine.listContainers();
+  assert.deepEqual(
+    left.filter(({ owner }) => owner.kind === 'disk-usage'),
+    [],
+  );
 });

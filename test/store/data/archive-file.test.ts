@@ -15,6 +15,7 @@ import { gzipSync } from 'node:zlib';
 import {
   ArchiveFailure,
   keepArchive,
+  keepSourceArchive,
   receiveArchive,
   sweepUploads,
 } from '../../../src/store/data/archive-file.ts';
@@ -64,6 +65,15 @@ test('a stored archive has only its final name', async () => {
   await keepArchive(path, join(directory, 'final'));
   assert.deepEqual(leftovers(), ['final']);
   assert.ok(readFileSync(join(directory, 'final')).equals(gzip));
+});
+
+test('a compile can read a source archive from the moment that it replaces the same one', async () => {
+  const modeOf = (path: string) => statSync(path).mode & 0o777;
+  const { path } = await receiveArchive(Readable.from([gzip]), options);
+  await assert.rejects(keepSourceArchive(path, join(directory, 'missing', 'final')), { code: 'ENOENT' });
+  assert.equal(modeOf(path), 0o644, 'before it has its final name');
+  await keepSourceArchive(path, join(directory, 'final'));
+  assert.equal(modeOf(join(directory, 'final')), 0o644);
 });
 
 test('an empty body and an unknown format are refused, and leave nothing behind', async () => {
