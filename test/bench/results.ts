@@ -2,7 +2,7 @@
 // reports, compared with the bare XML parser, and searching its log, compared with `grep -r`. Ratios are of alternating
 // rounds in one run, so that a busy machine affects both sides.
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, statfsSync, statSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -14,7 +14,15 @@ import { clearDocker, DOCKER_HOST, docker, makeData } from '../support/appliance
 import { basic, createClient, type Wire } from '../support/client.ts';
 import { createJourney } from '../support/journey.ts';
 import { startSshd } from '../support/sshd.ts';
-import { exitStatus, instanceIn, median, report, residentBytesOf, showLoad } from './support.ts';
+import {
+  exitStatus,
+  instanceIn,
+  median,
+  report,
+  residentBytesOf,
+  showLoad,
+  writeToMemory,
+} from './support.ts';
 import { benchReports } from './support-reports.ts';
 import { benchSearch } from './support-search.ts';
 
@@ -27,10 +35,7 @@ const MIB = 1024 * 1024;
 const SAMPLE_MS = 20;
 const wanted = (part: string) => positionals.length === 0 || positionals.includes(part);
 
-// Both sides write to memory if there is enough. On a disk that other machines share, the same copy takes 3 to 20 s.
-const MEMORY = '/dev/shm';
-if (existsSync(MEMORY) && freeBytes(MEMORY) > 4 * 1024 * MIB) process.env.TMPDIR = MEMORY;
-console.log(`files are written to ${tmpdir()}`);
+writeToMemory();
 const work = mkdtempSync(join(tmpdir(), 'assay-bench-'));
 const sshd = await startSshd();
 const data = makeData(sshd);
@@ -129,11 +134,6 @@ async function buildWithCases(): Promise<void> {
     60,
     ' MiB',
   );
-}
-
-function freeBytes(directory: string): number {
-  const { bavail, bsize } = statfsSync(directory);
-  return bavail * bsize;
 }
 
 /** SHA-256 of large files is computed after the verdict, and must not disturb what is measured next. */

@@ -81,17 +81,20 @@ export function createServices(
     const recent = await cluster.tasksOf(id);
     const isPlaced = recent.length > 0 && recent.every(({ NodeID }) => NodeID);
     const tasks = isPlaced ? recent : await cluster.tasksOf(id, 0);
-    await waitForEnd(tasks, graceMs);
+    const alive = await waitForEnd(tasks, graceMs);
     await unlessRefused([404], () => call('remove a service', () => docker.getService(id).remove()));
-    await waitForEnd(tasks, REMOVAL_MS);
+    await waitForEnd(alive, REMOVAL_MS);
   }
 
-  async function waitForEnd(tasks: readonly Task[], limitMs: number): Promise<void> {
+  /** Returns those that have not ended. */
+  async function waitForEnd(tasks: readonly Task[], limitMs: number): Promise<Task[]> {
     const giveUpAt = performance.now() + limitMs;
-    for (const task of tasks) {
-      if (!task.NodeID || hasEnded(task)) continue;
-      while (performance.now() < giveUpAt && (await isAlive(task.ID))) await delay(END_POLL_MS);
+    const alive = tasks.filter(task => task.NodeID && !hasEnded(task));
+    while (alive[0] && performance.now() < giveUpAt) {
+      await delay(END_POLL_MS);
+      if (!(await isAlive(alive[0].ID))) alive.shift();
     }
+    return alive;
   }
 
   async function isAlive(taskId: string): Promise<boolean> {
