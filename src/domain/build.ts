@@ -74,6 +74,9 @@ export const UNFINISHED_REQUESTS: readonly BuildRequestState[] = unfinishedState
   buildRequestMachine,
   'rerun',
 );
+export const FINISHED_REQUESTS = (Object.keys(buildRequestMachine) as BuildRequestState[]).filter(
+  isFinishedRequest,
+);
 
 export function isFinishedBuild(state: BuildState): boolean {
   return !UNFINISHED_BUILDS.includes(state);

@@ -6,7 +6,7 @@ import { eq, inArray, sql } from 'drizzle-orm';
 import { type BuildRequestState, type BuildState, isFinishedRequest } from '../domain/build.ts';
 import { type Db, jsonOf, prepared } from './database/db.ts';
 import { buildRequests, builds } from './database/schema.ts';
-import { unfinished } from './database/unfinished.ts';
+import { finishedRequest, unfinished } from './database/unfinished.ts';
 import { type CommitHead, findCommitHeads } from './overview.ts';
 import {
   findProjectHeads,
@@ -31,13 +31,23 @@ const directions = {
 } as const;
 
 const allSlices = prepared(({ sqlite }) => {
-  const prepare = ({ than, order }: (typeof directions)[Direction]) =>
-    sqlite
-      .prepare<[bigint], [bigint, bigint]>(
-        `SELECT id, project_id FROM build_requests WHERE id ${than} ? ORDER BY id ${order} LIMIT ${SLICE}`,
+  const prepare = (table: string, condition: string) => (direction: Direction) => {
+    const { than, order } = directions[direction];
+    return sqlite
+      .prepare<unknown[], [bigint, bigint]>(
+        `SELECT id, project_id FROM ${table} WHERE ${condition} AND id ${than} @from ORDER BY id ${order} LIMIT ${SLICE}`,
       )
       .raw();
-  return { older: prepare(directions.older), newer: prepare(directions.newer) };
+  };
+  const all = prepare('build_requests', '1');
+  const ended = prepare(
+    'build_requests INDEXED BY build_requests_ended',
+    `${finishedRequest} AND build_state = @state`,
+  );
+  return {
+    all: { older: all('older'), newer: all('newer') },
+    ended: { older: ended('older'), newer: ended('newer') },
+  };
 });
 
 type SliceStatements = {
@@ -115,8 +125,12 @@ function nextSlice(
   direction: Direction,
   from = directions[direction].start,
 ): { ids: bigint[]; last: bigint | undefined; isEnd: boolean } {
-  if (!projectIds || (filter.branch === undefined && filter.state === undefined)) {
-    const rows = allSlices(db)[direction].all(from);
+  const { branch, state } = filter;
+  if (!projectIds || branch === undefined) {
+    const rows =
+      state === undefined
+        ? allSlices(db).all[direction].all({ from })
+        : allSlices(db).ended[direction].all({ from, state });
     const isInScope = projectIds && new Set(projectIds);
     const ids = rows.filter(([, projectId]) => isInScope?.has(projectId) ?? true).map(([id]) => id);
     // Who sees few of the projects would look at many requests of others.

@@ -834,6 +834,12 @@ const unhashedArtifacts = `
 CREATE INDEX build_artifacts_unhashed ON build_artifacts (build_id) WHERE sha256 = '';
 `;
 
+/** Build requests of all projects that ended in a state, newest first. */
+const endedRequests = `
+CREATE INDEX build_requests_ended ON build_requests (build_state, id)
+  WHERE build_state IN ('passed', 'failed', 'errored', 'canceled', 'skipped');
+`;
+
 type Step = string | ((sqlite: Database.Database) => void);
 
 export const steps: readonly Step[] = [
@@ -858,4 +864,5 @@ export const steps: readonly Step[] = [
   nodes,
   sizesOfCaches,
   unhashedArtifacts,
+  endedRequests,
 ];

@@ -25,7 +25,7 @@ import type {
   TriggerType,
 } from '../../domain/trigger/trigger.ts';
 import { bool, createdAt, digest, id, instant, int, int64, nameKey, packed, sealed } from './columns.ts';
-import { unfinished } from './unfinished.ts';
+import { finishedRequest, unfinished } from './unfinished.ts';
 
 /** Named values of this data directory, such as the last assigned id, the instance and the default image. */
 export const facts = sqliteTable('facts', {
@@ -292,6 +292,7 @@ export const buildRequests = sqliteTable(
     index('build_requests_unfinished')
       .on(table.projectId, table.local, table.id)
       .where(sql.raw(unfinished.request)),
+    index('build_requests_ended').on(table.buildState, table.id).where(sql.raw(finishedRequest)),
   ],
 );
 

@@ -1,7 +1,7 @@
-// SQL conditions for rows that are not finished, derived from the state machines. The partial indexes of the schema have
+// SQL conditions for rows that are finished or not, derived from the state machines. The partial indexes of the schema have
 // the same text: SQLite uses an index only if a query repeats its condition.
 
-import { UNFINISHED_BUILDS, UNFINISHED_REQUESTS } from '../../domain/build.ts';
+import { FINISHED_REQUESTS, UNFINISHED_BUILDS, UNFINISHED_REQUESTS } from '../../domain/build.ts';
 import { UNFINISHED_COMPILES } from '../../domain/dependency.ts';
 import { UNFINISHED_DEPLOYS } from '../../domain/deploy.ts';
 
@@ -14,3 +14,5 @@ export const unfinished = {
   compile: oneOf('compile_state', UNFINISHED_COMPILES),
   deploy: oneOf('state', UNFINISHED_DEPLOYS),
 };
+
+export const finishedRequest = oneOf('build_state', FINISHED_REQUESTS);
