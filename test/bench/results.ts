@@ -28,7 +28,7 @@ import { benchSearch } from './support-search.ts';
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: { rounds: { type: 'string', default: '3' } },
+  options: { rounds: { type: 'string', default: '5' } },
 });
 const rounds = Number(options.rounds);
 const MIB = 1024 * 1024;
@@ -145,59 +145,66 @@ async function hashedArtifacts(path: string): Promise<void> {
   }
 }
 
-/** The command makes the files in /srv/artifacts. */
-async function compare(name: string, limit: number, command: string): Promise<void> {
+/** Runs the command in a container, as a build does, and returns how long `docker cp` of its files takes. */
+async function timeToCopy(command: string): Promise<number> {
+  const mounts = image.mounts.map(
+    ({ source, target }) => `--mount=type=bind,source=${source},target=${target},readonly`,
+  );
   const container = await docker(
     ...['create', '--network=none', '--user=1000:1000', '--workdir=/srv/artifacts', '--entrypoint=/bin/sh'],
-    ...image.mounts.map(
-      ({ source, target }) => `--mount=type=bind,source=${source},target=${target},readonly`,
-    ),
-    ...[image.reference, '-c', command],
+    ...[...mounts, image.reference, '-c', command],
   );
+  const target = join(work, 'copy');
+  try {
+    execFileSync('docker', ['start', '--attach', container], { stdio: 'inherit', timeout: 300_000 });
+    const startedAt = performance.now();
+    execFileSync('docker', ['cp', `${container}:/srv/artifacts`, target], { timeout: 300_000 });
+    return performance.now() - startedAt;
+  } finally {
+    rmSync(target, { recursive: true, force: true });
+    await docker('rm', '--force', container);
+  }
+}
+
+/** The command makes the files in /srv/artifacts. */
+async function compare(name: string, limit: number, command: string): Promise<void> {
+  const madeAndSynced = `cd /srv/artifacts\n${command}\nsync`;
   const project = await journey.project();
-  // The files that `docker cp` reads are on disk too.
-  await project.suite({ command: `cd /srv/artifacts\n${command}\nsync\ndate "+stamp %s.%N"` });
+  await project.suite({ command: `${madeAndSynced}\ndate "+stamp %s.%N"` });
   const kept: number[] = [];
   const copied: number[] = [];
   const grown: number[] = [];
   let build: Wire | undefined;
   let zipBytes = 0;
-  try {
-    execFileSync('docker', ['start', '--attach', container], { stdio: 'inherit', timeout: 300_000 });
-    for (let round = 0; round < rounds; round++) {
-      const target = join(work, 'copy');
-      let startedAt = performance.now();
-      execFileSync('docker', ['cp', `${container}:/srv/artifacts`, target], { timeout: 300_000 });
-      copied.push(performance.now() - startedAt);
-      rmSync(target, { recursive: true, force: true });
-      execFileSync('sync');
+  for (let round = 0; round < rounds; round++) {
+    copied.push(await timeToCopy(madeAndSynced));
+    execFileSync('sync');
 
-      const request = await project.request();
-      const { id_str: id } = await project.buildOf(request);
-      const log = await project.logHas(id as string, 'stamp ');
-      const idleBytes = residentBytesOf(pid);
-      let peakBytes = idleBytes;
-      const sampling = setInterval(() => {
-        peakBytes = Math.max(peakBytes, residentBytesOf(pid));
-      }, SAMPLE_MS);
-      build = await project.finishedBuild(id as string);
-      clearInterval(sampling);
-      startedAt = Number(/^stamp (\d+\.\d+)$/m.exec(log)?.[1]) * 1000;
-      kept.push(Date.parse(build.finished_at as string) - startedAt);
-      grown.push(peakBytes - idleBytes);
-      await hashedArtifacts(`/projects/${project.id}/builds/${id}/artifacts`);
-      const zip = buildFilesPath(data, BigInt(id as string));
-      zipBytes = statSync(zip).size;
-      rmSync(zip);
-      execFileSync('sync');
-    }
-  } finally {
-    await docker('rm', '--force', container);
+    const request = await project.request();
+    const { id_str: id } = await project.buildOf(request);
+    const log = await project.logHas(id as string, 'stamp ');
+    const idleBytes = residentBytesOf(pid);
+    let peakBytes = idleBytes;
+    const sampling = setInterval(() => {
+      peakBytes = Math.max(peakBytes, residentBytesOf(pid));
+    }, SAMPLE_MS);
+    build = await project.finishedBuild(id as string);
+    clearInterval(sampling);
+    const endedAt = Number(/^stamp (\d+\.\d+)$/m.exec(log)?.[1]) * 1000;
+    kept.push(Date.parse(build.finished_at as string) - endedAt);
+    grown.push(peakBytes - idleBytes);
+    await hashedArtifacts(`/projects/${project.id}/builds/${id}/artifacts`);
+    const zip = buildFilesPath(data, BigInt(id as string));
+    zipBytes = statSync(zip).size;
+    rmSync(zip);
+    execFileSync('sync');
   }
   const show = (values: readonly number[]) => values.map(value => Math.round(value)).join(', ');
   console.log(
     `${name}: ${build?.artifacts} artifacts, ${build?.artifacts_bytes} bytes, ${zipBytes} in the ZIP; kept in ${show(kept)} ms, docker cp ${show(copied)} ms`,
   );
-  report(`${name}: end of the command to verdict ÷ docker cp`, median(kept) / median(copied), '≤', limit);
+  // The fastest round of each: the host of a virtual machine may take the processors away for seconds.
+  const ratio = Math.min(...kept) / Math.min(...copied);
+  report(`${name}: end of the command to verdict ÷ docker cp`, ratio, '≤', limit);
   report(`${name}: growth of the server's memory`, median(grown) / MIB, '≤', 60, ' MiB');
 }
