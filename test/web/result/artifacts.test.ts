@@ -65,10 +65,17 @@ describe('the artifacts tab', { timeout: 600_000 }, () => {
 
     await page.getByRole('link', { name: 'app.log', exact: true }).click();
     assert.equal(await page.locator('.artifact-text').textContent(), 'first line\nred <b>bold</b>\n');
+    assert.match((await page.locator('.artifact-sum').textContent()) ?? '', /^SHA-256 [\da-f]{64}$/);
     await person.inspect('artifact-text');
     await page.getByRole('link', { name: 'All artifacts' }).click();
+    // As a large file just after the end of its build.
+    fixture.db.sqlite
+      .prepare("UPDATE build_artifacts SET sha256 = '' WHERE build_id = ? AND path = 'long.txt'")
+      .run(build.id);
     await page.getByRole('link', { name: 'long.txt', exact: true }).click();
     await page.getByText('The first 256 KiB are shown').waitFor();
+    await page.getByText('SHA-256 is being computed').waitFor();
+    await person.inspect('artifact-without-sum');
     assert.equal((await page.locator('.artifact-text').textContent())?.length, 256 * 1024);
     await person.go(build.href);
     await page.getByText('screenshots/').click();
