@@ -138,7 +138,8 @@ export async function startMachine(options: MachineOptions): Promise<Machine> {
     const [program = '', ...args] = on().enter('dockerd');
     const output = openSync(log, 'a');
     const child = spawn(program, args, {
-      env: ENVIRONMENT,
+      // dockerd ends a containerd that does not respond, and lets it write its stacks to a temporary file before.
+      env: { ...ENVIRONMENT, TMPDIR: directory },
       stdio: ['ignore', output, output],
       detached: true,
     });
