@@ -122,7 +122,7 @@ async function buildWithCases(): Promise<void> {
   console.log(`100,000 test cases of a build: longest wait for /ping ${waits.map(Math.round).join(', ')} ms`);
   report(
     '100,000 test cases of a build: longest wait of another request',
-    Math.min(...waits),
+    Math.max(...waits),
     '≤',
     50,
     ' ms',
@@ -203,8 +203,6 @@ async function compare(name: string, limit: number, command: string): Promise<vo
   console.log(
     `${name}: ${build?.artifacts} artifacts, ${build?.artifacts_bytes} bytes, ${zipBytes} in the ZIP; kept in ${show(kept)} ms, docker cp ${show(copied)} ms`,
   );
-  // The fastest round of each: the host of a virtual machine may take the processors away for seconds.
-  const ratio = Math.min(...kept) / Math.min(...copied);
-  report(`${name}: end of the command to verdict ÷ docker cp`, ratio, '≤', limit);
+  report(`${name}: end of the command to verdict ÷ docker cp`, median(kept) / median(copied), '≤', limit);
   report(`${name}: growth of the server's memory`, median(grown) / MIB, '≤', 60, ' MiB');
 }

@@ -16,7 +16,7 @@ import { createOutput, followOutput } from '../../src/engine/output.ts';
 import { registryAuthOf } from '../../src/store/node-credentials.ts';
 import { openEngine } from '../../src/work/open-engine.ts';
 import { startSwarmAppliance } from '../support/swarm-appliance.ts';
-import { exitStatus, median, report, showLoad, writeToMemory } from './support.ts';
+import { exitStatus, median, report, showLoad } from './support.ts';
 
 const { values: options } = parseArgs({
   options: {
@@ -28,8 +28,6 @@ const { values: options } = parseArgs({
 const SLOTS = 2;
 const RUN_AS = { uid: 1000, gid: 1000 };
 
-// The nodes of a real swarm do not share a disk.
-writeToMemory();
 // A server has one engine, here that of the benchmark: the appliance only serves the images.
 const appliance = await startSwarmAppliance(
   {},
