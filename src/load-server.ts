@@ -24,6 +24,8 @@ type ServerModule = typeof import('./cli.ts');
 
 /** By then, the functions that the start needs have been compiled. */
 const KEEP_AFTER_MS = 3_000;
+/** Requests wait while the compiled code is copied. A server that is busier than this does it later. */
+const MAX_UTILIZATION = 0.2;
 const DIGEST_BYTES = 32;
 /** Larger than the text of the server: decompressing it in parts takes longer. */
 const CHUNK_BYTES = 8 * 1024 ** 2;
@@ -35,7 +37,7 @@ export async function loadServer(argv: readonly string[]): Promise<ServerModule>
   const cachedData = cachePath === undefined ? undefined : readCache(cachePath, packed);
   const { script, exports } = run('server.cjs', packed, cachedData);
   if (cachePath !== undefined && script.cachedDataRejected !== false)
-    setTimeout(() => writeCache(cachePath, packed, script.createCachedData()), KEEP_AFTER_MS).unref();
+    whenQuiet(() => writeCache(cachePath, packed, script.createCachedData()));
   return exports as ServerModule;
 }
 
@@ -62,6 +64,18 @@ function requireFrom(filename: string): (name: string) => unknown {
     packages.set(name, exports);
     return exports;
   };
+}
+
+function whenQuiet(run: () => void): void {
+  let before = performance.eventLoopUtilization();
+  const timer = setInterval(() => {
+    const { utilization } = performance.eventLoopUtilization(before);
+    before = performance.eventLoopUtilization();
+    if (utilization > MAX_UTILIZATION) return;
+    clearInterval(timer);
+    run();
+  }, KEEP_AFTER_MS);
+  timer.unref();
 }
 
 /** Only for the server itself: other commands may run as another user, who must not run code that the server's user wrote. */

@@ -99,7 +99,7 @@ async function parse(xml: Buffer): Promise<number> {
   const problem = await readReportXml(piecesOf(xml), reader);
   reader.end();
   const { user } = process.cpuUsage(before);
-  if (problem || [...collector.list()].length !== CASES) throw new Error('the report was not read');
+  if (problem || collector.tests.length !== CASES) throw new Error('the report was not read');
   return user / 1e3;
 }
 

@@ -6,6 +6,7 @@ import { idAt } from '../../src/domain/id.ts';
 import { inputsDigest } from '../../src/domain/result/build-inputs.ts';
 import { createResultTable, setResult } from '../../src/domain/result/comparison.ts';
 import { toErrorLine } from '../../src/domain/result/error-line.ts';
+import { finish } from '../../src/domain/result/steps.ts';
 import { createTestKeys } from '../../src/domain/result/test-identity.ts';
 import type { TestCounts } from '../../src/domain/result/test-result.ts';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
@@ -436,7 +437,7 @@ function packedResults(first: 'passed' | 'failed'): Buffer {
       change: at === 0 && first === 'failed' ? 'new' : undefined,
       durationMs: 10 * at,
     });
-  return packResults(table);
+  return finish(packResults(table));
 }
 
 function insertsOf(db: Db) {

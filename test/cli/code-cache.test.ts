@@ -17,6 +17,16 @@ vm.Script = class extends vm.Script {
   }
 };`;
 
+/** The server finds that it was busy at first. Prints how busy it was found to be. */
+const REPORT_BUSY = `
+const utilizations = [0.9, 0.01];
+performance.eventLoopUtilization = before => {
+  if (!before) return { idle: 0, active: 0, utilization: 0 };
+  const utilization = utilizations.shift();
+  process.stderr.write(\`utilization \${utilization}\\n\`);
+  return { idle: 0, active: 0, utilization };
+};`;
+
 describe('the compiled code of the server', () => {
   const directory = temporaryDirectory();
   const data = join(directory.path, 'data');
@@ -38,16 +48,33 @@ describe('the compiled code of the server', () => {
     }
   }
 
+  /** Resolves when the compiled code is in the data directory, which must exist. */
+  async function written(dataDirectory: string): Promise<void> {
+    const watcher = watch(dataDirectory);
+    while (!statSync(join(dataDirectory, 'code-cache'), { throwIfNoEntry: false }))
+      await once(watcher, 'change', { signal: AbortSignal.timeout(30_000) });
+    watcher.close();
+  }
+
   before(async () => {
     await runAssay(['user', 'add', 'user@example.org', '--data', data]);
-    const watcher = watch(data);
-    const written = (async () => {
-      while (!statSync(path, { throwIfNoEntry: false }))
-        await once(watcher, 'change', { signal: AbortSignal.timeout(30_000) });
-    })();
-    assert.equal(await start(() => written), 'none');
-    watcher.close();
+    assert.equal(await start(() => written(data)), 'none');
     kept = readFileSync(path);
+  });
+
+  test('it is written when the server is not busy', async () => {
+    const other = join(directory.path, 'busy');
+    await runAssay(['user', 'add', 'user@example.org', '--data', other]);
+    writeFileSync(join(directory.path, 'busy.cjs'), REPORT_BUSY);
+    const server = await serve(other, {
+      env: { NODE_OPTIONS: `--require ${join(directory.path, 'busy.cjs')}` },
+    });
+    try {
+      await written(other);
+      assert.deepEqual(server.stderr().match(/^utilization .*$/gm), ['utilization 0.9', 'utilization 0.01']);
+    } finally {
+      await server.end('SIGTERM');
+    }
   });
 
   test('it is private, and the next start uses it', async () => {

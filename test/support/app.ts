@@ -8,6 +8,7 @@ import { readSettings, type Settings } from '../../src/config.ts';
 import { type AccountKind, type Scope, scopes } from '../../src/domain/access.ts';
 import type { EngineNode } from '../../src/domain/node.ts';
 import { createResultTable, setResult } from '../../src/domain/result/comparison.ts';
+import { finish } from '../../src/domain/result/steps.ts';
 import type { TestCounts } from '../../src/domain/result/test-result.ts';
 import { newSecret } from '../../src/domain/secret.ts';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
@@ -403,7 +404,7 @@ function plantTest(db: Db, build: Build): bigint {
     baseBuildId: null,
     durationMs: 12,
     malformed: null,
-    results: packResults(table),
+    results: finish(packResults(table)),
     local: false,
   });
   return id;

@@ -1,6 +1,6 @@
 // Reads test reports as the server does.
 import { createReportCollector } from '../../src/domain/result/report-collector.ts';
-import type { ReportedTest, TestResult } from '../../src/domain/result/test-result.ts';
+import type { ReportedTest, ReportedTests, TestResult } from '../../src/domain/result/test-result.ts';
 import { readReportXml, type XmlProblem } from '../../src/engine/junit-xml.ts';
 
 type Read = { tests: ReportedTest[]; problem: XmlProblem | undefined; durationMs: number };
@@ -14,8 +14,11 @@ export async function readReportBytes(bytes: Iterable<Buffer>, secrets: string[]
   const report = collector.openReport();
   const problem = await readReportXml(asyncOf(bytes), report);
   report.end();
-  return { tests: [...collector.list()], problem, durationMs: collector.durationMs };
+  return { tests: listTests(collector.tests), problem, durationMs: collector.durationMs };
 }
+
+export const listTests = (tests: ReportedTests): ReportedTest[] =>
+  Array.from({ length: tests.length }, (_, at) => tests.at(at) as ReportedTest);
 
 async function* asyncOf(bytes: Iterable<Buffer>): AsyncGenerator<Buffer> {
   yield* bytes;

@@ -1,5 +1,6 @@
 // Compares the test results of a build with those of another one.
 
+import { inSteps, type Steps } from './steps.ts';
 import {
   isFailure,
   type TestChange,
@@ -33,6 +34,8 @@ export function createResultTable(length: number): ResultTable {
   };
 }
 
+const codeOf = (change: TestChange | undefined) =>
+  change === undefined ? 0 : 1 + testChanges.indexOf(change);
 const MAX_DURATION_MS = 2 ** 32 - 2;
 
 export const resultAt = (table: ResultTable, at: number) =>
@@ -54,7 +57,7 @@ export function setResult(
 ): void {
   table.numbers[at] = test.number;
   table.results[at] = testResults.indexOf(test.result);
-  table.changes[at] = test.change === undefined ? 0 : 1 + testChanges.indexOf(test.change);
+  table.changes[at] = codeOf(test.change);
   table.durations[at] =
     test.durationMs === undefined
       ? 0
@@ -87,13 +90,32 @@ export function classifyChange(
   return failedBefore ? 'fixed' : undefined;
 }
 
-export function countResults(table: ResultTable): TestCounts {
+/** Sets the changes of a table that was compared with no other build: those since the build that has the results `before`. */
+export function* compareWith(table: ResultTable, before: ResultTable): Steps {
+  let there = 0;
+  yield* inSteps(table.numbers.length, (from, to) => {
+    for (let at = from; at < to; at += 1) {
+      const number = table.numbers[at] as number;
+      while ((before.numbers[there] as number) < number) there += 1;
+      if (before.numbers[there] !== number) continue;
+      const resultBefore = resultAt(before, there);
+      // Others make no difference.
+      if (!isFailure(resultBefore)) continue;
+      const isFlaky = changeAt(table, at) === 'flaky';
+      table.changes[at] = codeOf(classifyChange({ result: resultAt(table, at), isFlaky }, resultBefore));
+    }
+  });
+}
+
+export function* countResults(table: ResultTable): Steps<TestCounts> {
   const results = testResults.map(() => 0);
   const changes = [0, ...testChanges.map(() => 0)];
-  for (let at = 0; at < table.numbers.length; at += 1) {
-    (results[table.results[at] as number] as number) += 1;
-    (changes[table.changes[at] as number] as number) += 1;
-  }
+  yield* inSteps(table.numbers.length, (from, to) => {
+    for (let at = from; at < to; at += 1) {
+      (results[table.results[at] as number] as number) += 1;
+      (changes[table.changes[at] as number] as number) += 1;
+    }
+  });
   const ofResult = (result: TestResult) => results[testResults.indexOf(result)] as number;
   const ofChange = (change: TestChange) => changes[1 + testChanges.indexOf(change)] as number;
   return {
@@ -118,18 +140,22 @@ const ranks = Uint8Array.from(
 );
 
 /** The positions of the tests in the order in which a list shows them. */
-export function positionsByRank({ numbers, results, changes }: ResultTable): Uint32Array {
+export function* positionsByRank({ numbers, results, changes }: ResultTable): Steps<Uint32Array> {
   const { length } = numbers;
   const rankAt = (at: number) =>
     ranks[(changes[at] as number) * testResults.length + (results[at] as number)] as number;
   const starts = new Uint32Array(RANKS + 1);
-  for (let at = 0; at < length; at += 1) (starts[rankAt(at) + 1] as number) += 1;
+  yield* inSteps(length, (from, to) => {
+    for (let at = from; at < to; at += 1) (starts[rankAt(at) + 1] as number) += 1;
+  });
   for (let rank = 0; rank < RANKS; rank += 1) (starts[rank + 1] as number) += starts[rank] as number;
   const positions = new Uint32Array(length);
-  for (let at = 0; at < length; at += 1) {
-    const rank = rankAt(at);
-    positions[starts[rank] as number] = at;
-    (starts[rank] as number) += 1;
-  }
+  yield* inSteps(length, (from, to) => {
+    for (let at = from; at < to; at += 1) {
+      const rank = rankAt(at);
+      positions[starts[rank] as number] = at;
+      (starts[rank] as number) += 1;
+    }
+  });
   return positions;
 }

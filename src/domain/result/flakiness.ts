@@ -2,6 +2,7 @@
 // of the same commit with the same inputs. It stops to be flaky after two weeks, or after many runs without either.
 
 import type { ResultTable } from './comparison.ts';
+import { inSteps, type Steps } from './steps.ts';
 import { isFailure, testChanges, testResults } from './test-result.ts';
 
 export const FLAKY_MS = 14 * 24 * 3600_000;
@@ -18,7 +19,7 @@ export function createEvidence(
   max: number,
 ): {
   /** Adds a build of the same commit with the same inputs. Builds are added newest first. */
-  add(other: { buildId: bigint; table: ResultTable }): void;
+  add(other: { buildId: bigint; table: ResultTable }): Steps;
   /** By the tests' numbers. */
   found: Map<number, Evidence>;
 } {
@@ -30,24 +31,26 @@ export function createEvidence(
       found.set(table.numbers[at] as number, { failedBuildId: buildId, passedBuildId: buildId });
   return {
     found,
-    add(other) {
+    *add(other) {
       const theirs = other.table;
       let there = 0;
-      for (let at = 0; at < length && found.size < max; at += 1) {
-        const number = table.numbers[at] as number;
-        while ((theirs.numbers[there] as number) < number) there += 1;
-        if (theirs.numbers[there] !== number) continue;
-        const result = outcomes[table.results[at] as number];
-        const otherResult = outcomes[theirs.results[there] as number];
-        if (result === otherResult || result === NO_RUN || otherResult === NO_RUN || found.has(number))
-          continue;
-        found.set(
-          number,
-          result === PASS
-            ? { failedBuildId: other.buildId, passedBuildId: buildId }
-            : { failedBuildId: buildId, passedBuildId: other.buildId },
-        );
-      }
+      yield* inSteps(length, (from, to) => {
+        for (let at = from; at < to && found.size < max; at += 1) {
+          const number = table.numbers[at] as number;
+          while ((theirs.numbers[there] as number) < number) there += 1;
+          if (theirs.numbers[there] !== number) continue;
+          const result = outcomes[table.results[at] as number];
+          const otherResult = outcomes[theirs.results[there] as number];
+          if (result === otherResult || result === NO_RUN || otherResult === NO_RUN || found.has(number))
+            continue;
+          found.set(
+            number,
+            result === PASS
+              ? { failedBuildId: other.buildId, passedBuildId: buildId }
+              : { failedBuildId: buildId, passedBuildId: other.buildId },
+          );
+        }
+      });
     },
   };
 }

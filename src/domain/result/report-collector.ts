@@ -11,7 +11,7 @@ import {
 } from './junit.ts';
 import { createKeep, type Excerpt, excerptOf } from './kept-text.ts';
 import { mergeRepeated } from './test-identity.ts';
-import type { ReportedTest } from './test-result.ts';
+import type { ReportedTests } from './test-result.ts';
 import { createTestTable } from './test-table.ts';
 
 const MAX_CASES = 100_000;
@@ -26,8 +26,8 @@ const MIN_OUTPUT_BYTES = 1024;
 export type ReportCollector = {
   /** Begins a report. One is open at a time. Its functions throw a ReportStop at a limit. */
   openReport(): ReportReader;
-  /** Each test once. They are made one by one. */
-  list(): Iterable<ReportedTest>;
+  /** Each test once, when all reports have ended. */
+  readonly tests: ReportedTests;
   /** The time of all test cases, including repeated ones. */
   readonly durationMs: number;
 };
@@ -155,8 +155,8 @@ export function createReportCollector(secrets: readonly string[]): ReportCollect
       occurrences.clear();
       return openReport(add, recordPending);
     },
-    *list() {
-      for (let test = 0; test < table.size; test++) yield table.get(test);
+    get tests() {
+      return { length: table.size, at: table.get };
     },
     get durationMs() {
       return Math.round(durationMs);

@@ -56,3 +56,6 @@ export type ReportedTest = {
   message: string;
   details: string;
 };
+
+/** The tests of a build. They are made one by one when they are asked for: there may be 100,000. */
+export type ReportedTests = { readonly length: number; at(index: number): ReportedTest | undefined };

@@ -47,8 +47,8 @@ const SYNC_BYTES = 16 << 10;
 const DEFLATE_FIRST_BYTES = 16 << 20;
 /** Docker needs one to read the files, and this process another one to write them. */
 const IDLE_PROCESSORS = Math.max(0, availableParallelism() - 2);
-/** From this size on, SHA-256 is computed later: on some processors it takes longer than writing the file. */
-export const HASHED_LATER_BYTES = 16 << 20;
+/** From this size on, SHA-256 is computed later, by another thread: on some processors it takes longer than writing the file. */
+export const HASHED_LATER_BYTES = 4 << 20;
 const WRITE_BYTES = 1 << 20;
 /** Syncing early avoids one long sync at the end. */
 const SYNC_EVERY_WRITES = 32;

@@ -50,12 +50,13 @@ export async function listBuildTests(
   filter: BuildTestFilter,
   page: Page,
 ): Promise<Found<BuildTest>> {
-  const table = findResults(db, build.id);
-  if (!table) return { items: [], next: undefined };
   const pace = createPace();
+  const table = await findResults(db, build.id, pace);
+  if (!table) return { items: [], next: undefined };
   const named = filter.text === undefined ? undefined : await findNamed(db, build.suiteId, filter.text, pace);
   const wanted: number[] = [];
-  for (const at of positionsByRank(table)) {
+  for (const at of await pace.run(positionsByRank(table))) {
+    if (pace.isDue()) await pace.wait();
     if (filter.result !== undefined && resultAt(table, at) !== filter.result) continue;
     if (filter.isNew && changeAt(table, at) !== 'new') continue;
     if (named === undefined || named.has(table.numbers[at] as number)) wanted.push(at);

@@ -2,22 +2,36 @@
 // the event loop.
 
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { Steps } from '../../domain/result/steps.ts';
 import type { Db } from '../database/db.ts';
 
-const TURN_MS = 4;
+const TURN_MS = 1;
 /** How long a batch of rows may take, without the commit. */
-const BATCH_MS = 3;
+const BATCH_MS = 2;
 
 /** Waits if the computation has run for long enough. `if (pace.isDue()) await pace.wait();` costs little in a loop. */
-export type Pace = { isDue(): boolean; wait(): Promise<void> };
+export type Pace = {
+  isDue(): boolean;
+  wait(): Promise<void>;
+  run<Result>(steps: Steps<Result>): Promise<Result>;
+};
 
 export function createPace(): Pace {
   let endsAt = performance.now() + TURN_MS;
+  const isDue = () => performance.now() >= endsAt;
+  const wait = async () => {
+    await nextTurn();
+    endsAt = performance.now() + TURN_MS;
+  };
   return {
-    isDue: () => performance.now() >= endsAt,
-    async wait() {
-      await nextTurn();
-      endsAt = performance.now() + TURN_MS;
+    isDue,
+    wait,
+    async run(steps) {
+      for (;;) {
+        const { done, value } = steps.next();
+        if (isDue()) await wait();
+        if (done) return value;
+      }
     },
   };
 }

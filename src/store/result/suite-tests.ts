@@ -118,7 +118,7 @@ async function statisticsOf(
   const sides = [first, second].map(ids => ({ ids: new Set(ids), statistics: createSuiteStatistics(size) }));
   const newestFirst = [...new Set([...first, ...second])].sort((a, b) => (a < b ? 1 : -1));
   for (const buildId of newestFirst) {
-    const table = findResults(db, buildId);
+    const table = await findResults(db, buildId, pace);
     const selected = table && select(table);
     if (selected) for (const { ids, statistics } of sides) if (ids.has(buildId)) statistics.add(selected);
     if (pace.isDue()) await pace.wait();

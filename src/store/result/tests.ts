@@ -156,7 +156,7 @@ export async function listTestHistory(db: Db, test: Test, page: Page): Promise<F
   let last: bigint | undefined;
   for (const { id } of ids.slice(0, MAX_REPORTS_READ)) {
     last = id;
-    const table = findResults(db, id);
+    const table = await findResults(db, id, pace);
     const at = table ? findPosition(table, test.number) : -1;
     if (table && at >= 0)
       found.push({

@@ -8,12 +8,8 @@ import { listFirstParents } from '../../engine/git/history.ts';
 import { type Build, comparedBranch, findBuildRequest } from '../../store/builds.ts';
 import { buildFilesPath, repositoryPath } from '../../store/data/paths.ts';
 import { markReports, type NewBuildArtifact } from '../../store/result/build-artifacts.ts';
-import {
-  findBaseBuild,
-  MAX_TESTS_OF_SUITE,
-  type PreparedReport,
-  prepareReport,
-} from '../../store/result/reports.ts';
+import { MAX_TESTS_OF_SUITE } from '../../store/result/identify-tests.ts';
+import { findBaseBuild, type PreparedReport, prepareReport } from '../../store/result/reports.ts';
 import type { JobOptions } from '../job.ts';
 import { createKeyedMutex } from '../keyed-mutex.ts';
 import { readReports } from './read-reports.ts';

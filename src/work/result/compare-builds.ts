@@ -107,9 +107,10 @@ async function orWithoutGit<Value>(work: Promise<Value>, otherwise: Value): Prom
 }
 
 async function compareTests(db: Db, base: Build, build: Build): Promise<TestsDiff | undefined> {
-  const [before, after] = [findResults(db, base.id), findResults(db, build.id)];
-  if (!before || !after) return undefined;
   const pace = createPace();
+  const before = await findResults(db, base.id, pace);
+  const after = await findResults(db, build.id, pace);
+  if (!before || !after) return undefined;
   const failing: number[] = [];
   const fixed: number[] = [];
   for (const [at, number] of after.numbers.entries()) {

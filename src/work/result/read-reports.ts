@@ -1,7 +1,7 @@
 // Reads the test reports among the artifacts of a build. Reports are hostile: what cannot be read is left out and explained.
 
 import { createReportCollector } from '../../domain/result/report-collector.ts';
-import type { ReportedTest } from '../../domain/result/test-result.ts';
+import type { ReportedTests } from '../../domain/result/test-result.ts';
 import { maskText } from '../../domain/text/mask.ts';
 import { openContent } from '../../engine/archive/zip-content.ts';
 import { isReport, readReportXml } from '../../engine/junit-xml.ts';
@@ -14,8 +14,8 @@ const MAX_PROBLEMS = 10;
 export type BuildReports = {
   /** The artifacts that are reports. */
   paths: string[];
-  /** Each test once, with secrets masked. They are made one by one. */
-  tests: Iterable<ReportedTest>;
+  /** Each test once, with secrets masked. */
+  tests: ReportedTests;
   /** The time of all test cases, including repeated ones. */
   durationMs: number;
   /** A line for each report that is not well-formed or was not read to its end; null if there is none. */
@@ -61,7 +61,7 @@ export async function readReports(
   if (paths.length === 0) return undefined;
   return {
     paths,
-    tests: collector.list(),
+    tests: collector.tests,
     durationMs: collector.durationMs,
     malformed: problems.length === 0 ? null : maskText(secrets, describe(problems)),
   };

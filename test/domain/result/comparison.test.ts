@@ -2,13 +2,16 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
+  changeAt,
   classifyChange,
+  compareWith,
   countResults,
   createResultTable,
   durationAt,
   findPosition,
   setResult,
 } from '../../../src/domain/result/comparison.ts';
+import { finish } from '../../../src/domain/result/steps.ts';
 import { type TestChange, type TestResult, testResults } from '../../../src/domain/result/test-result.ts';
 import { packResults, unpackResults } from '../../../src/store/result/packed-results.ts';
 
@@ -44,6 +47,33 @@ test('a test that failed and then passed in the build is flaky, whatever it was 
     assert.equal(classifyChange({ result: 'passed', isFlaky: true }, before), 'flaky');
 });
 
+test('tables are compared test by test, whichever of them have more tests', () => {
+  // Each table also has a test that the other one does not have, before and after each that both have.
+  const before = createResultTable(2 * changes.length + 1);
+  const now = createResultTable(2 * changes.length + 1);
+  for (let at = 0; at < now.numbers.length; at += 1) {
+    const [resultBefore, result] = changes[(at - 1) / 2] ?? (['failed', 'failed'] as const);
+    const isShared = at % 2 === 1 && resultBefore !== undefined;
+    const put = (table: typeof now, number: number, of: TestResult) => {
+      const change = classifyChange({ result: of, isFlaky: false }, undefined);
+      setResult(table, at, { number, result: of, change, durationMs: 1 });
+    };
+    put(before, 10 * at + (isShared ? 0 : 1), resultBefore ?? 'failed');
+    put(now, 10 * at, result);
+  }
+  finish(compareWith(now, before));
+  for (let at = 0; at < now.numbers.length; at += 1)
+    assert.equal(changeAt(now, at), at % 2 === 0 ? 'new' : changes[(at - 1) / 2]?.[2], `position ${at}`);
+});
+
+test('a flaky test stays one when tables are compared', () => {
+  const [before, now] = [createResultTable(1), createResultTable(1)];
+  setResult(before, 0, { number: 1, result: 'failed', change: 'new', durationMs: 1 });
+  setResult(now, 0, { number: 1, result: 'passed', change: 'flaky', durationMs: 1 });
+  finish(compareWith(now, before));
+  assert.equal(changeAt(now, 0), 'flaky');
+});
+
 test('a table of results survives storage, and finds and counts its tests', () => {
   const table = createResultTable(5000);
   const changesInTurn: (TestChange | undefined)[] = [undefined, 'new', 'still', 'fixed', 'flaky'];
@@ -54,7 +84,7 @@ test('a table of results survives storage, and finds and counts its tests', () =
       change: changesInTurn[at % 5],
       durationMs: at % 7 === 0 ? undefined : at * 77_777,
     });
-  const stored = unpackResults(packResults(table));
+  const stored = finish(unpackResults(finish(packResults(table))));
   assert.deepEqual(stored, table);
   assert.deepEqual(
     [
@@ -66,7 +96,7 @@ test('a table of results survives storage, and finds and counts its tests', () =
     [0, -1, 100, 4999],
   );
   assert.deepEqual([durationAt(stored, 7), durationAt(stored, 8)], [undefined, 8 * 77_777]);
-  assert.deepEqual(countResults(stored), {
+  assert.deepEqual(finish(countResults(stored)), {
     passed: 1250,
     failed: 1250,
     errored: 1250,
@@ -75,7 +105,7 @@ test('a table of results survives storage, and finds and counts its tests', () =
     fixed: 1000,
     flaky: 1000,
   });
-  assert.deepEqual(unpackResults(packResults(createResultTable(0))), createResultTable(0));
+  assert.deepEqual(finish(unpackResults(finish(packResults(createResultTable(0))))), createResultTable(0));
 });
 
 test('a duration that is negative, fractional or endless is stored as the nearest possible one', () => {
@@ -97,5 +127,6 @@ test('the results of 5,000 tests take a few kilobytes', () => {
       change: undefined,
       durationMs: (at * 7919) % 1000,
     });
-  assert.ok(packResults(table).length < 15_000, `${packResults(table).length} bytes`);
+  const { length } = finish(packResults(table));
+  assert.ok(length < 15_000, `${length} bytes`);
 });

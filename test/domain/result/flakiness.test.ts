@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createResultTable, type ResultTable, setResult } from '../../../src/domain/result/comparison.ts';
 import { createEvidence, isStillFlaky, scoreOf } from '../../../src/domain/result/flakiness.ts';
+import { finish } from '../../../src/domain/result/steps.ts';
 import { createSuiteStatistics } from '../../../src/domain/result/suite-statistics.ts';
 import type { TestResult } from '../../../src/domain/result/test-result.ts';
 
@@ -52,7 +53,8 @@ const cases: [own: string, others: string[], evidence: [number, bigint, bigint][
 for (const [own, others, evidence] of cases)
   test(`${own} after ${others.join(', ') || 'nothing'} with the same inputs: ${evidence.length} flaky`, () => {
     const { add, found } = createEvidence({ buildId: 9n, table: table(own) }, 100);
-    for (const [at, letters] of others.entries()) add({ buildId: BigInt(at + 1), table: table(letters) });
+    for (const [at, letters] of others.entries())
+      finish(add({ buildId: BigInt(at + 1), table: table(letters) }));
     assert.deepEqual(
       [...found]
         .toSorted(([a], [b]) => a - b)
@@ -63,7 +65,7 @@ for (const [own, others, evidence] of cases)
 
 test('of many tests that behave differently only the first are taken', () => {
   const { add, found } = createEvidence({ buildId: 9n, table: table('p'.repeat(50)) }, 20);
-  add({ buildId: 1n, table: table('f'.repeat(50)) });
+  finish(add({ buildId: 1n, table: table('f'.repeat(50)) }));
   assert.equal(found.size, 20);
 });
 

@@ -6,7 +6,7 @@ import { after, test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { createZip } from '../../../src/engine/archive/build-zip.ts';
 import { readReports } from '../../../src/work/result/read-reports.ts';
-import { countTests } from '../../support/report.ts';
+import { countTests, listTests } from '../../support/report.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'assay-reports-'));
 after(() => rmSync(directory, { recursive: true }));
@@ -32,7 +32,7 @@ async function zipOf(files: Record<string, string | Buffer>, reports: string[] =
 async function read(files: Record<string, string | Buffer>, reports: string[] = [], secrets: string[] = []) {
   const { file, artifacts } = await zipOf(files, reports);
   const found = await readReports(file, artifacts, secrets, running);
-  return found && { ...found, tests: [...found.tests] };
+  return found && { ...found, tests: listTests(found.tests) };
 }
 
 const suite = (cases: string) => `<?xml version="1.0"?>\n<testsuite name="s">\n${cases}\n</testsuite>\n`;
