@@ -17,6 +17,7 @@ import { CLOSED_NETWORK, NODE_LABEL } from '../../domain/swarm.ts';
 import { type EngineContext, withInternalContainer } from '../docker/create-container.ts';
 import { type Containers, EngineRefused, EngineUnavailable, type PreparedImage } from '../engine.ts';
 import type { Attempt } from './attempts.ts';
+import { createPlacement } from './placement.ts';
 import { createSecrets } from './secrets.ts';
 import { createServices, type Service, type ServiceOptions } from './service-lifecycle.ts';
 import { NAME_LABEL, serviceSpec } from './service-spec.ts';
@@ -28,6 +29,8 @@ const POLL_MS = 1_000;
 const OUTPUT_POLL_MS = 250;
 /** How long a container may wait for a node: its slot was free a moment ago. */
 const PLACEMENT_MS = 30_000;
+/** The same, for a node that responded a moment ago. */
+const CHOSEN_MS = 5_000;
 /** How often a container is created that nodes reject for a reason that passes. */
 const MAX_REJECTIONS = 3;
 /** The networks of an engine that has just started are not ready yet. */
@@ -84,12 +87,14 @@ export function createSwarmContainers(context: EngineContext, options: Container
   /** The secrets of the services that this process created. */
   const secretsOf = new Map<string, string[]>();
 
-  /** Returns its ID. */
+  const placement = createPlacement();
+
+  /** `node` is where it must run; undefined leaves that to Swarm. Returns its ID. */
   async function createService(
     service: string,
     plan: ContainerPlan,
     remote: RemotePlan,
-    avoided: readonly string[],
+    { node, excluded }: { node: string | undefined; excluded: readonly string[] },
   ): Promise<string> {
     const network = plan.network === 'none' ? CLOSED_NETWORK.name : plan.network;
     await options.ensureVolumes(plan.mounts);
@@ -118,10 +123,19 @@ export function createSwarmContainers(context: EngineContext, options: Container
       secrets: variables ? [variables] : [],
       // Docker rejects a limit above the number of processors.
       cpus: Math.min(plan.limits.cpus, smallestNode(nodes)),
-      excluded: [...options.unusableNodes(), ...avoided],
+      node,
+      excluded,
     });
     secretsOf.set(service, variables ? [variables.SecretID] : []);
-    return services.create(service, spec);
+    const id = await services.create(service, spec);
+    placement.name(service, id);
+    return id;
+  }
+
+  /** Takes a slot of a node, if one is free. */
+  async function chooseNode(service: string, excluded: readonly string[]): Promise<string | undefined> {
+    const [nodes, tasks] = await Promise.all([cluster.nodes(), cluster.allTasks()]);
+    return placement.take(service, { nodes: nodes.filter(({ ID }) => !excluded.includes(ID)), tasks });
   }
 
   const createVariables = async (service: string, owner: Ownership, file: string) => ({
@@ -130,8 +144,8 @@ export function createSwarmContainers(context: EngineContext, options: Container
   });
 
   /** Resolves when the container has started or ended, or with the task that its node rejected. */
-  async function waitForStart(service: string, id: string): Promise<Task | undefined> {
-    const giveUpAt = performance.now() + PLACEMENT_MS;
+  async function waitForStart(service: string, id: string, placementMs: number): Promise<Task | undefined> {
+    const giveUpAt = performance.now() + placementMs;
     for (;;) {
       if (await waitForOutput(service)) return undefined;
       const [task] = await cluster.tasksOf(id);
@@ -182,15 +196,28 @@ export function createSwarmContainers(context: EngineContext, options: Container
       for (const { ID, Spec } of found) if (Spec.Name !== service) await services.remove(ID);
       let id = found.find(({ Spec }) => Spec.Name === service)?.ID;
       const avoided: string[] = [];
+      let mayChoose = remote.node === undefined && id === undefined;
       for (let rejections = 1; ; rejections++) {
-        id ??= await createService(service, plan, remote, avoided);
-        const rejected = await waitForStart(service, id).catch(error => {
+        const excluded = [...options.unusableNodes(), ...avoided];
+        const chosen = mayChoose ? await chooseNode(service, excluded) : undefined;
+        let rejected: Task | undefined;
+        try {
+          id ??= await createService(service, plan, remote, { node: remote.node ?? chosen, excluded });
+          rejected = await waitForStart(service, id, chosen === undefined ? PLACEMENT_MS : CHOSEN_MS);
+        } catch (error) {
+          const isGone = id === undefined || error instanceof NotPlaced;
+          if (isGone) placement.free(service);
           // The service exists, so the container may run even if nothing responds now.
-          throw error instanceof EngineUnavailable && !(error instanceof NotPlaced)
-            ? new EngineUnavailable(error.message)
-            : error;
-        });
+          if (!isGone && error instanceof EngineUnavailable) throw new EngineUnavailable(error.message);
+          if (!(error instanceof NotPlaced) || chosen === undefined) throw error;
+          // The node does not respond any more. Swarm finds another one.
+          mayChoose = false;
+          rejections--;
+          id = undefined;
+          continue;
+        }
         if (!rejected) return service;
+        placement.free(service);
         const reason = rejectionOf(rejected);
         const isFull = FULL_NODE.test(reason);
         if (rejections === MAX_REJECTIONS || !(isFull || PASSING_REJECTION.test(reason)))
@@ -214,11 +241,12 @@ export function createSwarmContainers(context: EngineContext, options: Container
     },
 
     async stopContainer(container) {
+      await freeSlots(container);
       for (const id of await services.findIds(container)) await services.remove(id);
     },
 
     async removeContainer(container) {
-      const found = await attempts.find(container);
+      const found = await freeSlots(container);
       for (const id of await services.findIds(container)) await services.remove(id, END_MS);
       for (const attempt of found) {
         await secrets.remove(attempt.service, secretsOf.get(attempt.service));
@@ -293,6 +321,13 @@ export function createSwarmContainers(context: EngineContext, options: Container
       }
     },
   };
+
+  /** The job is over. Returns its attempts. */
+  async function freeSlots(container: string): Promise<Attempt[]> {
+    const found = await attempts.find(container);
+    for (const { service } of found) placement.free(service);
+    return found;
+  }
 
   async function findAttempt(container: string): Promise<Attempt | undefined> {
     const found = await attempts.find(container);

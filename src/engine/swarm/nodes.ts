@@ -1,9 +1,10 @@
 // The nodes of the swarm: which of them run containers, what runs where, and how many slots there are.
 import { isDeepStrictEqual } from 'node:util';
 import type { EngineNode } from '../../domain/node.ts';
-import { NODE_LABEL, SLOT_RESOURCE } from '../../domain/swarm.ts';
+import { NODE_LABEL } from '../../domain/swarm.ts';
 import type { Capacity, Nodes } from '../engine.ts';
 import type { listProtection } from './guard.ts';
+import { slotsOf } from './placement.ts';
 import { type Cluster, hasEnded, type Node, ownerOfTask, type Task } from './tasks.ts';
 
 const CHECK_MS = 2_000;
@@ -67,10 +68,7 @@ const withoutJobs = ({ running: _, ...node }: EngineNode) => node;
 function describe(node: Node, tasks: readonly Task[], unprotected: string | undefined): EngineNode {
   const { ID, Spec, Description, Status } = node;
   const { Hostname, Engine, Resources } = Description;
-  const resource = Resources.GenericResources?.find(
-    ({ DiscreteResourceSpec }) => DiscreteResourceSpec?.Kind === SLOT_RESOURCE,
-  );
-  const slots = resource?.DiscreteResourceSpec?.Value ?? 0;
+  const slots = slotsOf(node);
   const state =
     Status.State === 'ready' ? 'ready' : [Status.State, Status.Message].filter(Boolean).join(': ');
   return {

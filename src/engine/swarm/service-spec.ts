@@ -26,6 +26,8 @@ type Prepared = {
   mounts: readonly Mount[];
   secrets: readonly (SecretReference & { path: string })[];
   cpus: number;
+  /** The ID of the node that must run it. Undefined: Swarm finds one with a free slot. */
+  node: string | undefined;
   /** The IDs of nodes that must not run it. */
   excluded: readonly string[];
 };
@@ -37,7 +39,8 @@ export function serviceSpec(
   prepared: Prepared,
 ): ServiceSpec {
   const { uid, gid } = plan.limits.runAs;
-  const { nonce, node } = remote;
+  const { nonce } = remote;
+  const { node } = prepared;
   const seconds = (remote.deadlineAt - Date.now()) / 1000;
   const spec = {
     Name: service,
@@ -82,7 +85,7 @@ export function serviceSpec(
           MemoryBytes: plan.limits.memoryBytes,
           Pids: plan.limits.pids,
         },
-        // A probe of a node must not wait for a slot.
+        // On a chosen node, it does not wait for a slot.
         Reservations:
           node === undefined
             ? { GenericResources: [{ DiscreteResourceSpec: { Kind: SLOT_RESOURCE, Value: 1 } }] }

@@ -38,6 +38,8 @@ export type Node = {
 export type Cluster = {
   /** Of all jobs of the instance, not older than a second. */
   tasks(): Promise<Task[]>;
+  /** Of all services of the swarm, not older than three seconds. */
+  allTasks(): Promise<Task[]>;
   /** Of the service with this ID, by default not older than half a second. Empty if there is no such service. */
   tasksOf(service: string, maxAgeMs?: number): Promise<Task[]>;
   nodes(): Promise<Node[]>;
@@ -45,16 +47,14 @@ export type Cluster = {
 
 const FRESH_MS = 900;
 const SOON_MS = 450;
+const STALE_MS = 3_000;
 
 export function createCluster({ docker, call, instance }: EngineContext): Cluster {
-  const listTasks = async () => {
-    const found = (await call('list tasks', () => docker.listTasks())) as Task[];
-    return found.filter(task => ownerOfTask(task)?.instance === instance);
-  };
-  const tasks = cached(listTasks);
+  const tasks = cached(async () => (await call('list tasks', () => docker.listTasks())) as Task[]);
   const nodes = cached(async () => (await call('list nodes', () => docker.listNodes())) as unknown as Node[]);
   return {
-    tasks: () => tasks(FRESH_MS),
+    tasks: async () => (await tasks(FRESH_MS)).filter(task => ownerOfTask(task)?.instance === instance),
+    allTasks: () => tasks(STALE_MS),
     // Many jobs that start at once are one request.
     tasksOf: async (service, maxAgeMs = SOON_MS) =>
       (await tasks(maxAgeMs)).filter(({ ServiceID }) => ServiceID === service),
