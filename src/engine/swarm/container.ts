@@ -1,7 +1,8 @@
 // The containers of jobs as services of the swarm, one for each attempt. A service has one replica and is never restarted,
 // so a command runs at most once in an attempt. Its result is in the output file alone: Swarm reports exit code 0 for a
 // container that ended with the engine of its node.
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import {
   ARTIFACTS_DIRECTORY,
@@ -17,6 +18,7 @@ import { CLOSED_NETWORK, NODE_LABEL } from '../../domain/swarm.ts';
 import { type EngineContext, withInternalContainer } from '../docker/create-container.ts';
 import { type Containers, EngineRefused, EngineUnavailable, type PreparedImage } from '../engine.ts';
 import type { Attempt } from './attempts.ts';
+import { markerFile } from './guard-script.ts';
 import { createPlacement } from './placement.ts';
 import { createSecrets } from './secrets.ts';
 import { createServices, type Service, type ServiceOptions } from './service-lifecycle.ts';
@@ -31,6 +33,8 @@ const OUTPUT_POLL_MS = 250;
 const PLACEMENT_MS = 30_000;
 /** The same, for a node that responded a moment ago. */
 const CHOSEN_MS = 5_000;
+/** The rules of a node are checked every few seconds. Containers accept RULES_SECONDS. */
+const GUARDED_MS = 10_000;
 /** How often a container is created that nodes reject for a reason that passes. */
 const MAX_REJECTIONS = 3;
 /** The networks of an engine that has just started are not ready yet. */
@@ -135,7 +139,16 @@ export function createSwarmContainers(context: EngineContext, options: Container
   /** Takes a slot of a node, if one is free. */
   async function chooseNode(service: string, excluded: readonly string[]): Promise<string | undefined> {
     const [nodes, tasks] = await Promise.all([cluster.nodes(), cluster.allTasks()]);
-    return placement.take(service, { nodes: nodes.filter(({ ID }) => !excluded.includes(ID)), tasks });
+    const guarded = await Promise.all(
+      nodes.map(async node => (!excluded.includes(node.ID) && (await isGuarded(node)) ? [node] : [])),
+    );
+    return placement.take(service, { nodes: guarded.flat(), tasks });
+  }
+
+  /** A node that has just returned refuses containers until its firewall rules have been checked. */
+  async function isGuarded({ ID }: Node): Promise<boolean> {
+    const marker = await stat(join(options.nodesDirectory, markerFile(ID))).catch(() => undefined);
+    return marker !== undefined && Date.now() - marker.mtimeMs < GUARDED_MS;
   }
 
   const createVariables = async (service: string, owner: Ownership, file: string) => ({

@@ -78,10 +78,13 @@ export function createServices(
    * Swarm takes seconds to kill one that ends by itself meanwhile.
    */
   async function remove(id: string, graceMs = 0): Promise<void> {
-    const recent = await cluster.tasksOf(id);
-    const isPlaced = recent.length > 0 && recent.every(({ NodeID }) => NodeID);
-    const tasks = isPlaced ? recent : await cluster.tasksOf(id, 0);
-    const alive = await waitForEnd(tasks, graceMs);
+    // Not those of all services: they are many, and each contains its script.
+    const filters = JSON.stringify({ service: [id] }) as never;
+    const found = (await unlessRefused([404], () =>
+      call('list tasks', () => docker.listTasks({ filters })),
+    )) as Task[] | undefined;
+    // The containers of a service that was removed may still run.
+    const alive = await waitForEnd(found ?? (await cluster.tasksOf(id)), graceMs);
     await unlessRefused([404], () => call('remove a service', () => docker.getService(id).remove()));
     await waitForEnd(alive, REMOVAL_MS);
   }

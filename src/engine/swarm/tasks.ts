@@ -40,8 +40,8 @@ export type Cluster = {
   tasks(): Promise<Task[]>;
   /** Of all services of the swarm, not older than three seconds. */
   allTasks(): Promise<Task[]>;
-  /** Of the service with this ID, by default not older than half a second. Empty if there is no such service. */
-  tasksOf(service: string, maxAgeMs?: number): Promise<Task[]>;
+  /** Of the service with this ID, not older than half a second. Empty if there is no such service. */
+  tasksOf(service: string): Promise<Task[]>;
   nodes(): Promise<Node[]>;
 };
 
@@ -56,8 +56,7 @@ export function createCluster({ docker, call, instance }: EngineContext): Cluste
     tasks: async () => (await tasks(FRESH_MS)).filter(task => ownerOfTask(task)?.instance === instance),
     allTasks: () => tasks(STALE_MS),
     // Many jobs that start at once are one request.
-    tasksOf: async (service, maxAgeMs = SOON_MS) =>
-      (await tasks(maxAgeMs)).filter(({ ServiceID }) => ServiceID === service),
+    tasksOf: async service => (await tasks(SOON_MS)).filter(({ ServiceID }) => ServiceID === service),
     nodes: () => nodes(FRESH_MS),
   };
 }
