@@ -254,7 +254,7 @@ describe('the page of a build', { timeout: 600_000 }, () => {
     const nextFrames =
       'new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))';
     // Presses the button after the page has moved by itself, and before its scroll event.
-    const pressAfterMove = `new Promise(done => {
+    const pressAfterMove = `void (window.pressed = new Promise(done => {
       const from = scrollY;
       const look = () => requestAnimationFrame(() => setTimeout(() => {
         if (scrollY === from) return look();
@@ -262,14 +262,15 @@ describe('the page of a build', { timeout: 600_000 }, () => {
         done();
       }));
       look();
-    })`;
+    }))`;
     const ways: [name: string, stop: () => Promise<unknown>][] = [
       [
         'a click before the scroll event',
         async () => {
-          const pressed = page.evaluate(pressAfterMove);
+          // It must look at the page before the page moves.
+          await page.evaluate(pressAfterMove);
           await write(5);
-          await pressed;
+          await page.evaluate('window.pressed');
         },
       ],
       ['a click', () => follow.click()],
