@@ -6,7 +6,6 @@ import { idAt } from '../../src/domain/id.ts';
 import { inputsDigest } from '../../src/domain/result/build-inputs.ts';
 import { createResultTable, setResult } from '../../src/domain/result/comparison.ts';
 import { toErrorLine } from '../../src/domain/result/error-line.ts';
-import { finish } from '../../src/domain/result/steps.ts';
 import { createTestKeys } from '../../src/domain/result/test-identity.ts';
 import type { TestCounts } from '../../src/domain/result/test-result.ts';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
@@ -22,6 +21,7 @@ import { createSuite } from '../../src/store/suites.ts';
 import { createWallLink } from '../../src/store/wall-links.ts';
 import { createFixture, type Fixture, type Planted } from '../support/app.ts';
 import { storeArtifact } from '../support/dependency-artifact.ts';
+import { finish } from '../support/steps.ts';
 
 type ProjectSize = {
   commits: number;

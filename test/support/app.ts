@@ -8,7 +8,6 @@ import { readSettings, type Settings } from '../../src/config.ts';
 import { type AccountKind, type Scope, scopes } from '../../src/domain/access.ts';
 import type { EngineNode } from '../../src/domain/node.ts';
 import { createResultTable, setResult } from '../../src/domain/result/comparison.ts';
-import { finish } from '../../src/domain/result/steps.ts';
 import type { TestCounts } from '../../src/domain/result/test-result.ts';
 import { newSecret } from '../../src/domain/secret.ts';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
@@ -41,6 +40,7 @@ import { recordFiring } from '../../src/store/trigger/firings.ts';
 import { createTrigger, findAnyTrigger, secretsOf } from '../../src/store/trigger/triggers.ts';
 import { plantArtifact } from './artifacts.ts';
 import { basic, bearer, type Client, createClient } from './client.ts';
+import { finish } from './steps.ts';
 
 export type Person = { account: Account; key: string; as: string };
 export type People = Record<

@@ -12,11 +12,3 @@ export function* inSteps(length: number, step: (from: number, to: number) => voi
     yield;
   }
 }
-
-/** Does not pause. */
-export function finish<Result>(steps: Steps<Result>): Result {
-  for (;;) {
-    const { done, value } = steps.next();
-    if (done) return value;
-  }
-}

@@ -132,7 +132,7 @@ export function createSwarmContainers(context: EngineContext, options: Container
     });
     secretsOf.set(service, variables ? [variables.SecretID] : []);
     const id = await services.create(service, spec);
-    placement.name(service, id);
+    placement.setId(service, id);
     return id;
   }
 

@@ -13,8 +13,8 @@ export const slotsOf = ({ Description: { Resources } }: Node): number =>
 export type Placement = {
   /** Returns the ID of the node with the most free slots, and takes one. Undefined if there is none. */
   take(service: string, cluster: { nodes: readonly Node[]; tasks: readonly Task[] }): string | undefined;
-  /** The ID of the service, by which its task is known. */
-  name(service: string, id: string): void;
+  /** Records the ID of a service that has been created: tasks have only IDs. */
+  setId(service: string, id: string): void;
   /** Frees the slot: the job is over, even if its container has not ended yet. */
   free(service: string): void;
 };
@@ -45,7 +45,7 @@ export function createPlacement(now: () => number = () => performance.now()): Pl
       if (node !== undefined) taken.set(service, { node, at: now() });
       return node;
     },
-    name(service, id) {
+    setId(service, id) {
       const place = taken.get(service);
       if (place) taken.set(service, { ...place, id, at: now() });
     },

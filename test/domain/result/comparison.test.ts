@@ -11,9 +11,9 @@ import {
   findPosition,
   setResult,
 } from '../../../src/domain/result/comparison.ts';
-import { finish } from '../../../src/domain/result/steps.ts';
 import { type TestChange, type TestResult, testResults } from '../../../src/domain/result/test-result.ts';
 import { packResults, unpackResults } from '../../../src/store/result/packed-results.ts';
+import { finish } from '../../support/steps.ts';
 
 const changes: [before: TestResult | undefined, now: TestResult, change: TestChange | undefined][] = [
   [undefined, 'passed', undefined],
@@ -47,7 +47,7 @@ test('a test that failed and then passed in the build is flaky, whatever it was 
     assert.equal(classifyChange({ result: 'passed', isFlaky: true }, before), 'flaky');
 });
 
-test('tables are compared test by test, whichever of them have more tests', () => {
+test('tables are compared test by test, even if each has tests that the other lacks', () => {
   // Each table also has a test that the other one does not have, before and after each that both have.
   const before = createResultTable(2 * changes.length + 1);
   const now = createResultTable(2 * changes.length + 1);

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createResultTable, type ResultTable, setResult } from '../../../src/domain/result/comparison.ts';
 import { createEvidence, isStillFlaky, scoreOf } from '../../../src/domain/result/flakiness.ts';
-import { finish } from '../../../src/domain/result/steps.ts';
 import { createSuiteStatistics } from '../../../src/domain/result/suite-statistics.ts';
 import type { TestResult } from '../../../src/domain/result/test-result.ts';
+import { finish } from '../../support/steps.ts';
 
 /** A letter for each test: p(assed), f(ailed), e(rrored), s(kipped), w(avers in this build), - for one that is absent. */
 function table(letters: string, durations: readonly (number | undefined)[] = []): ResultTable {

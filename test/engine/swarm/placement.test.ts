@@ -56,7 +56,7 @@ test('a slot is free as soon as its job is over, although its task still runs', 
   const placement = createPlacement();
   const nodes = [node('a', 1)];
   assert.equal(placement.take('first', { nodes, tasks: [] }), 'a');
-  placement.name('first', 'id-1');
+  placement.setId('first', 'id-1');
   const tasks = [task('id-1', 'a')];
   assert.equal(placement.take('second', { nodes, tasks }), undefined);
   placement.free('first');
@@ -92,7 +92,7 @@ test('a slot whose container has been gone for a minute is free, even if nobody 
   const placement = createPlacement(() => now);
   const nodes = [node('a', 1)];
   placement.take('first', { nodes, tasks: [] });
-  placement.name('first', 'id-1');
+  placement.setId('first', 'id-1');
   now = 61_000;
   assert.equal(placement.take('second', { nodes, tasks: [task('id-1', 'a')] }), undefined);
   assert.equal(placement.take('second', { nodes, tasks: [] }), 'a');
