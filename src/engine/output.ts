@@ -2,7 +2,7 @@
 // what was read. The caller masks and stores the output.
 import { execFile } from 'node:child_process';
 import { watch } from 'node:fs';
-import { type FileHandle, open } from 'node:fs/promises';
+import { type FileHandle, lstat, open } from 'node:fs/promises';
 import {
   type EntryRecord,
   parseRecord,
@@ -144,6 +144,24 @@ export async function releaseOutput(file: string, throughByte: number): Promise<
     execFile('fallocate', hole, { timeout: 30_000 }, error => resolve(error === null));
   });
 }
+
+/** Whether the file has any content. Waits for it, for up to a second. */
+export async function waitForContent(file: string): Promise<boolean> {
+  const changes = watchChanges(file, []);
+  try {
+    if (await hasContent(file)) return true;
+    await changes.next();
+    return await hasContent(file);
+  } finally {
+    changes.close();
+  }
+}
+
+const hasContent = (file: string) =>
+  lstat(file).then(
+    ({ size }) => size > 0,
+    () => false,
+  );
 
 function watchChanges(file: string, ends: AbortSignal[]) {
   let changed = false;

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { appendFile, mkdtemp, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import { after, before, describe, it, test } from 'node:test';
 import { recordPrefix } from '../../src/domain/container/entry-script.ts';
-import { followOutput, type OutputRecord, releaseOutput } from '../../src/engine/output.ts';
+import { followOutput, type OutputRecord, releaseOutput, waitForContent } from '../../src/engine/output.ts';
 import { exitOf, follow, textOf } from './docker/fixture.ts';
 
 const NONCE = '0123456789abcdef';
@@ -122,4 +122,20 @@ describe('followOutput', () => {
     assert.equal(value?.kind === 'bytes' && value.bytes.toString(), 'tail');
     assert.equal(await releaseOutput(join(directory, 'missing'), 10), false);
   });
+});
+
+test('waitForContent resolves with the first byte, and after a while without one', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'assay-content-'));
+  try {
+    const file = join(directory, 'output');
+    await writeFile(file, '');
+    assert.equal(await waitForContent(file), false);
+    const waiting = waitForContent(file);
+    await appendFile(file, 'a');
+    assert.equal(await waiting, true);
+    assert.equal(await waitForContent(file), true);
+    assert.equal(await waitForContent(join(directory, 'missing')), false);
+  } finally {
+    await rm(directory, { recursive: true });
+  }
 });

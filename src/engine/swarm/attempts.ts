@@ -33,6 +33,7 @@ import {
 import { renderEntry } from '../../domain/container/waiting-plan.ts';
 import { UNCHANGED_AT } from '../docker/skeleton.ts';
 import { EngineRefused } from '../engine.ts';
+import { waitForContent } from '../output.ts';
 
 /** What is known of an attempt without Docker. */
 export type Attempt = {
@@ -55,8 +56,8 @@ export type Attempts = {
   /** By the name of the plan or of the service. */
   find(name: string): Promise<Attempt[]>;
   artifactsOf(attempt: Attempt): string;
-  /** Whether the container has printed something. */
-  hasOutput(service: string): Promise<boolean>;
+  /** Whether the container has printed something. Waits for it, for up to a second. */
+  waitForOutput(service: string): Promise<boolean>;
   /** When the output last grew. */
   grownAt(attempt: Attempt): Promise<number>;
   /** The tar of a path that the container kept. Undefined if there is none. */
@@ -84,6 +85,16 @@ export function createAttempts(options: {
         return undefined;
       throw error;
     }
+  }
+
+  /** Without the files of an earlier start of the same attempt. */
+  async function createDirectory(service: string): Promise<void> {
+    const create = () => mkdir(pathOf(service), { mode: 0o711 });
+    await create().catch(async (error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EEXIST') throw error;
+      await options.removeTree(pathOf(service));
+      await create();
+    });
   }
 
   /** Nodes see only the shared file system, and a later attempt must not use the files of this one. */
@@ -115,8 +126,7 @@ export function createAttempts(options: {
 
   return {
     async create(service, plan) {
-      await options.removeTree(pathOf(service));
-      await mkdir(pathOf(service), { mode: 0o711 });
+      await createDirectory(service);
       const description: Attempt = {
         service,
         name: plan.name,
@@ -169,11 +179,7 @@ export function createAttempts(options: {
         one => one.name === name || one.service === name,
       ),
     artifactsOf: ({ service }) => pathOf(service, 'artifacts'),
-    hasOutput: service =>
-      lstat(pathOf(service, 'output')).then(
-        ({ size }) => size > 0,
-        () => false,
-      ),
+    waitForOutput: service => waitForContent(pathOf(service, 'output')),
     grownAt: ({ service }) =>
       lstat(pathOf(service, 'output')).then(
         ({ mtimeMs }) => mtimeMs,

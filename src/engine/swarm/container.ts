@@ -23,18 +23,18 @@ import { createPlacement } from './placement.ts';
 import { createSecrets } from './secrets.ts';
 import { createServices, type Service, type ServiceOptions } from './service-lifecycle.ts';
 import { NAME_LABEL, serviceSpec } from './service-spec.ts';
-import { hasEnded, type Node, rejectionOf, type Task } from './tasks.ts';
+import { cached, hasEnded, type Node, rejectionOf, type Task } from './tasks.ts';
 
 /** Swarm accepts names of up to 63 characters. */
 const SUFFIX_LENGTH = 6;
 const POLL_MS = 1_000;
-const OUTPUT_POLL_MS = 250;
 /** How long a container may wait for a node: its slot was free a moment ago. */
 const PLACEMENT_MS = 30_000;
 /** The same, for a node that responded a moment ago. */
 const CHOSEN_MS = 5_000;
 /** The rules of a node are checked every few seconds. Containers accept RULES_SECONDS. */
 const GUARDED_MS = 10_000;
+const GUARDED_CHECK_MS = 1_000;
 /** How often a container is created that nodes reject for a reason that passes. */
 const MAX_REJECTIONS = 3;
 /** The networks of an engine that has just started are not ready yet. */
@@ -139,17 +139,21 @@ export function createSwarmContainers(context: EngineContext, options: Container
   /** Takes a slot of a node, if one is free. */
   async function chooseNode(service: string, excluded: readonly string[]): Promise<string | undefined> {
     const [nodes, tasks] = await Promise.all([cluster.nodes(), cluster.allTasks()]);
-    const guarded = await Promise.all(
-      nodes.map(async node => (!excluded.includes(node.ID) && (await isGuarded(node)) ? [node] : [])),
-    );
-    return placement.take(service, { nodes: guarded.flat(), tasks });
+    const guarded = await guardedNodes(GUARDED_CHECK_MS);
+    const usable = nodes.filter(({ ID }) => guarded.has(ID) && !excluded.includes(ID));
+    return placement.take(service, { nodes: usable, tasks });
   }
 
   /** A node that has just returned refuses containers until its firewall rules have been checked. */
-  async function isGuarded({ ID }: Node): Promise<boolean> {
-    const marker = await stat(join(options.nodesDirectory, markerFile(ID))).catch(() => undefined);
-    return marker !== undefined && Date.now() - marker.mtimeMs < GUARDED_MS;
-  }
+  const guardedNodes = cached(async () => {
+    const found = await Promise.all(
+      (await cluster.nodes()).map(async ({ ID }) => {
+        const marker = await stat(join(options.nodesDirectory, markerFile(ID))).catch(() => undefined);
+        return marker && Date.now() - marker.mtimeMs < GUARDED_MS ? [ID] : [];
+      }),
+    );
+    return new Set(found.flat());
+  });
 
   const createVariables = async (service: string, owner: Ownership, file: string) => ({
     ...(await secrets.create(service, owner, await readFile(file, 'utf8'))),
@@ -160,7 +164,8 @@ export function createSwarmContainers(context: EngineContext, options: Container
   async function waitForStart(service: string, id: string, placementMs: number): Promise<Task | undefined> {
     const giveUpAt = performance.now() + placementMs;
     for (;;) {
-      if (await waitForOutput(service)) return undefined;
+      // This costs no request.
+      if (await attempts.waitForOutput(service)) return undefined;
       const [task] = await cluster.tasksOf(id);
       // The job was stopped meanwhile.
       if (!task && !(await services.isKnown(id))) return undefined;
@@ -178,16 +183,6 @@ export function createSwarmContainers(context: EngineContext, options: Container
         throw new NotPlaced(reason);
       }
     }
-  }
-
-  /** Waits a second for its first output, which costs no request. False if there was none. */
-  async function waitForOutput(service: string): Promise<boolean> {
-    const giveUpAt = performance.now() + POLL_MS;
-    while (performance.now() < giveUpAt) {
-      if (await attempts.hasOutput(service)) return true;
-      await delay(OUTPUT_POLL_MS);
-    }
-    return false;
   }
 
   /** Undefined if there is no service. */
@@ -254,13 +249,13 @@ export function createSwarmContainers(context: EngineContext, options: Container
     },
 
     async stopContainer(container) {
-      await freeSlots(container);
-      for (const id of await services.findIds(container)) await services.remove(id);
+      const found = await freeSlots(container);
+      for (const id of await services.findIds(container, found)) await services.remove(id);
     },
 
     async removeContainer(container) {
       const found = await freeSlots(container);
-      for (const id of await services.findIds(container)) await services.remove(id, END_MS);
+      for (const id of await services.findIds(container, found)) await services.remove(id, END_MS);
       for (const attempt of found) {
         await secrets.remove(attempt.service, secretsOf.get(attempt.service));
         await attempts.remove(attempt);
@@ -323,7 +318,7 @@ export function createSwarmContainers(context: EngineContext, options: Container
 
     async findNode(container) {
       try {
-        const [id] = await services.findIds(container);
+        const [id] = await services.findIds(container, await attempts.find(container));
         if (id === undefined) return undefined;
         const [task] = await cluster.tasksOf(id);
         const node = (await cluster.nodes()).find(({ ID }) => ID === task?.NodeID);

@@ -1,7 +1,7 @@
 // Chooses the node of each container. Left to Swarm, a slot stays empty until the manager has noticed that its container has
 // ended, which takes up to half a second. This server knows when a job is over, and uses the slot at once.
 import { NODE_LABEL, SLOT_RESOURCE } from '../../domain/swarm.ts';
-import { hasEnded, type Node, ownerOfTask, type Task } from './tasks.ts';
+import { hasEnded, isOfJob, type Node, type Task } from './tasks.ts';
 
 /** By then, the manager has noticed. */
 const NOTICED_MS = 60_000;
@@ -27,7 +27,7 @@ export function createPlacement(now: () => number = () => performance.now()): Pl
   return {
     take(service, { nodes, tasks }) {
       const isLate = (at: number) => now() - at > NOTICED_MS;
-      const alive = tasks.filter(task => ownerOfTask(task) && !hasEnded(task));
+      const alive = tasks.filter(task => isOfJob(task) && !hasEnded(task));
       const aliveIds = new Set(alive.map(({ ServiceID }) => ServiceID));
       for (const [id, at] of over) if (isLate(at)) over.delete(id);
       for (const [name, { id, at }] of taken)

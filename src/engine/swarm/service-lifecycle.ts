@@ -3,13 +3,14 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { SERVICE_LABEL } from '../../domain/swarm.ts';
 import { type RegistryAuth, type ServiceSpec, unlessRefused } from '../docker/client.ts';
 import type { EngineContext } from '../docker/create-container.ts';
-import type { Attempts } from './attempts.ts';
+import type { Attempt, Attempts } from './attempts.ts';
 import { NAME_LABEL } from './service-spec.ts';
 import { type Cluster, hasEnded, rejectionOf, type Task } from './tasks.ts';
 
 /** How long a removal waits for the nodes. A node that is down does not respond. */
 const REMOVAL_MS = 15_000;
-const END_POLL_MS = 150;
+/** Swarm reports the end of a container after about as long. */
+const END_POLL_MS = 250;
 
 export type ServiceOptions = {
   attempts: Attempts;
@@ -48,10 +49,10 @@ export function createServices(
     return found.sort((a, b) => b.CreatedAt.localeCompare(a.CreatedAt));
   }
 
-  /** The IDs of its services, the latest first. */
-  async function findIds(container: string): Promise<string[]> {
-    const found = (await attempts.find(container)).sort((a, b) => b.createdAt - a.createdAt);
-    const ids = found.map(({ service }) => created.get(service)).filter(id => id !== undefined);
+  /** The IDs of its services, the latest first. `found` are its attempts. */
+  async function findIds(container: string, found: readonly Attempt[]): Promise<string[]> {
+    const latest = found.toSorted((a, b) => b.createdAt - a.createdAt);
+    const ids = latest.map(({ service }) => created.get(service)).filter(id => id !== undefined);
     if (ids.length > 0 && ids.length === found.length) return ids;
     return (await find(container)).map(({ ID }) => ID);
   }
@@ -78,35 +79,30 @@ export function createServices(
    * Swarm takes seconds to kill one that ends by itself meanwhile.
    */
   async function remove(id: string, graceMs = 0): Promise<void> {
-    // Not those of all services: they are many, and each contains its script.
-    const filters = JSON.stringify({ service: [id] }) as never;
-    const found = (await unlessRefused([404], () =>
-      call('list tasks', () => docker.listTasks({ filters })),
-    )) as Task[] | undefined;
-    // The containers of a service that was removed may still run.
-    const alive = await waitForEnd(found ?? (await cluster.tasksOf(id)), graceMs);
+    const state = graceMs > 0 ? await waitForEnd(id, graceMs) : 'alive';
     await unlessRefused([404], () => call('remove a service', () => docker.getService(id).remove()));
-    await waitForEnd(alive, REMOVAL_MS);
+    // Until then, a container may have started. Those of a service that was removed before may still run.
+    if (state !== 'ended') await waitForEnd(id, REMOVAL_MS);
   }
 
-  /** Returns those that have not ended. */
-  async function waitForEnd(tasks: readonly Task[], limitMs: number): Promise<Task[]> {
+  /** Removals that wait at the same time share one request for the tasks. It is made after this call. */
+  async function waitForEnd(id: string, limitMs: number) {
     const giveUpAt = performance.now() + limitMs;
-    const alive = tasks.filter(task => task.NodeID && !hasEnded(task));
-    while (alive[0] && performance.now() < giveUpAt) {
+    for (;;) {
       await delay(END_POLL_MS);
-      if (!(await isAlive(alive[0].ID))) alive.shift();
+      const state = await stateOf(id, performance.now() - END_POLL_MS);
+      if (state !== 'alive' || performance.now() > giveUpAt) return state;
     }
-    return alive;
   }
 
-  async function isAlive(taskId: string): Promise<boolean> {
-    const task = (await unlessRefused([404], () =>
-      call('inspect a task', () => docker.getTask(taskId).inspect()),
-    )) as Task | undefined;
-    if (!task || hasEnded(task)) return false;
-    const node = (await cluster.nodes()).find(({ ID }) => ID === task.NodeID);
-    return node?.Status.State === 'ready';
+  /** `none`: no task is known. A task on a node that does not respond has ended. */
+  async function stateOf(id: string, since: number): Promise<'alive' | 'ended' | 'none'> {
+    const tasks = await cluster.tasksOf(id, since);
+    if (tasks.length === 0) return 'none';
+    const alive = tasks.filter(task => task.NodeID && !hasEnded(task));
+    const nodes = alive.length > 0 ? await cluster.nodes() : [];
+    const ready = new Set(nodes.filter(({ Status }) => Status.State === 'ready').map(({ ID }) => ID));
+    return alive.some(({ NodeID }) => ready.has(NodeID ?? '')) ? 'alive' : 'ended';
   }
 
   async function inspect(service: Service) {

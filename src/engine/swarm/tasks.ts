@@ -40,8 +40,11 @@ export type Cluster = {
   tasks(): Promise<Task[]>;
   /** Of all services of the swarm, not older than three seconds. */
   allTasks(): Promise<Task[]>;
-  /** Of the service with this ID, not older than half a second. Empty if there is no such service. */
-  tasksOf(service: string): Promise<Task[]>;
+  /**
+   * Of the service with this ID, not older than half a second, nor than `since`. Empty if there is no such service. Those of
+   * a service that was removed are there until their containers have ended.
+   */
+  tasksOf(service: string, since?: number): Promise<Task[]>;
   nodes(): Promise<Node[]>;
 };
 
@@ -56,13 +59,16 @@ export function createCluster({ docker, call, instance }: EngineContext): Cluste
     tasks: async () => (await tasks(FRESH_MS)).filter(task => ownerOfTask(task)?.instance === instance),
     allTasks: () => tasks(STALE_MS),
     // Many jobs that start at once are one request.
-    tasksOf: async service => (await tasks(SOON_MS)).filter(({ ServiceID }) => ServiceID === service),
+    tasksOf: async (service, since = 0) => {
+      const found = await tasks(Math.min(SOON_MS, performance.now() - since));
+      return found.filter(({ ServiceID }) => ServiceID === service);
+    },
     nodes: () => nodes(FRESH_MS),
   };
 }
 
 /** Shares one request between all that ask for a value of this age. */
-function cached<T>(load: () => Promise<T>): (maxAgeMs: number) => Promise<T> {
+export function cached<T>(load: () => Promise<T>): (maxAgeMs: number) => Promise<T> {
   let current: { at: number; value: Promise<T> } | undefined;
   return maxAgeMs => {
     if (current && performance.now() - current.at < maxAgeMs) return current.value;
@@ -87,8 +93,12 @@ export function rejectionOf({ Status: { Err, Message } }: Pick<Task, 'Status'>):
 /** Not those of `labelsOf`: the containers of services on the manager must not be taken for containers of the server. */
 export const taskLabels = (owner: Ownership) => ({ [TASK_LABEL]: JSON.stringify(owner) });
 
-export function ownerOfTask({ Spec }: Task): Ownership | undefined {
-  const label = Spec.ContainerSpec?.Labels?.[TASK_LABEL];
+const labelOf = ({ Spec }: Task) => Spec.ContainerSpec?.Labels?.[TASK_LABEL];
+
+export const isOfJob = (task: Task) => labelOf(task) !== undefined;
+
+export function ownerOfTask(task: Task): Ownership | undefined {
+  const label = labelOf(task);
   return label === undefined ? undefined : (JSON.parse(label) as Ownership);
 }
 
