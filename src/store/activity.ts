@@ -31,18 +31,19 @@ const directions = {
 } as const;
 
 const allSlices = prepared(({ sqlite }) => {
-  const prepare = (table: string, condition: string) => (direction: Direction) => {
+  const prepare = (table: string, condition: string, branch: string) => (direction: Direction) => {
     const { than, order } = directions[direction];
     return sqlite
-      .prepare<unknown[], [bigint, bigint]>(
-        `SELECT id, project_id FROM ${table} WHERE ${condition} AND id ${than} @from ORDER BY id ${order} LIMIT ${SLICE}`,
+      .prepare<unknown[], [id: bigint, projectId: bigint, branch: string | null]>(
+        `SELECT id, project_id, ${branch} FROM ${table} WHERE ${condition} AND id ${than} @from ORDER BY id ${order} LIMIT ${SLICE}`,
       )
       .raw();
   };
-  const all = prepare('build_requests', '1');
+  const all = prepare('build_requests', '1', 'iif(local = 0, branch, NULL)');
   const ended = prepare(
     'build_requests INDEXED BY build_requests_ended',
     `${finishedRequest} AND build_state = @state`,
+    'NULL',
   );
   return {
     all: { older: all('older'), newer: all('newer') },
@@ -126,14 +127,16 @@ function nextSlice(
   from = directions[direction].start,
 ): { ids: bigint[]; last: bigint | undefined; isEnd: boolean } {
   const { branch, state } = filter;
-  if (!projectIds || branch === undefined) {
+  if (!projectIds || branch === undefined || state === undefined) {
     const rows =
       state === undefined
         ? allSlices(db).all[direction].all({ from })
         : allSlices(db).ended[direction].all({ from, state });
-    const isInScope = projectIds && new Set(projectIds);
-    const ids = rows.filter(([, projectId]) => isInScope?.has(projectId) ?? true).map(([id]) => id);
-    // Who sees few of the projects would look at many requests of others.
+    const visible = projectIds && new Set(projectIds);
+    const isInScope = (projectId: bigint) => visible?.has(projectId) ?? true;
+    const isOnBranch = (of: string | null) => !projectIds || branch === undefined || branch === of;
+    const ids = rows.filter(row => isInScope(row[1]) && isOnBranch(row[2])).map(([id]) => id);
+    // Who sees few of the projects, or few requests of a branch, would look at many others.
     if (!projectIds || 2 * ids.length >= rows.length)
       return { ids, last: rows.at(-1)?.[0], isEnd: rows.length < SLICE };
   }

@@ -325,14 +325,19 @@ export function listPageOfRequest(db: Db, requestId: bigint, page: Page): Build[
   return listPage(db, builds, eq(builds.buildRequestId, requestId), page);
 }
 
-export function listBuildsOfRequest(db: Db, requestId: bigint): Build[] {
-  return db.orm
-    .select()
-    .from(builds)
-    .where(eq(builds.buildRequestId, requestId))
-    .orderBy(desc(builds.id))
-    .all();
-}
+/** What links to a build need. */
+export type BuildLink = Pick<Build, 'id' | 'projectId' | 'suiteId' | 'suiteName' | 'buildState'>;
+
+// Without drizzle, because a request may have hundreds.
+const buildLinks = prepared(({ sqlite }) =>
+  sqlite.prepare<[bigint], BuildLink>(
+    `SELECT id, project_id AS projectId, suite_id AS suiteId, suite_name AS suiteName, build_state AS buildState
+     FROM builds WHERE build_request_id = ? ORDER BY id`,
+  ),
+);
+
+/** Oldest first. */
+export const listBuildLinks = (db: Db, requestId: bigint): BuildLink[] => buildLinks(db).all(requestId);
 
 const claimable = prepared(db =>
   db.orm

@@ -45,7 +45,7 @@ export async function findCommitPage(
   const found: CommitRow[] = [];
   let position = start.after ?? start.before;
   let isPartial = false;
-  for (let examined = 0, size = limit + 1; found.length <= limit; size = SLICE) {
+  for (let examined = 0, size = limit + 1; found.length <= limit; ) {
     const slice = list(db, projectId, filter.branch, { position, isForward, limit: size });
     found.push(...readMatches(db, slice, filter, isFiltered));
     position = slice.at(-1)?.position;
@@ -53,6 +53,9 @@ export async function findCommitPage(
     if (slice.length < size) break;
     isPartial = examined >= EXAMINED && found.length <= limit;
     if (isPartial) break;
+    // Twice as many as would be enough if as many of them match as before.
+    const wanted = (2 * (limit + 1 - found.length) * examined) / Math.max(found.length, 1);
+    size = Math.min(Math.ceil(wanted), SLICE);
     await nextTurn();
   }
   const hasMore = found.length > limit;

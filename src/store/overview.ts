@@ -37,23 +37,25 @@ export function findCommitHeads(db: Db, ids: readonly bigint[]): Map<bigint, Com
 type Run = { ms: number; state: BuildRequestState };
 export type ProjectSummary = { commit: CommitHead | undefined; runs: Run[] };
 
-// Without drizzle, because a list of projects reads many.
+// A list of projects reads many: without drizzle, and as one text for all runs of a project.
 const latestRequests = prepared(({ sqlite }) =>
   sqlite
-    .prepare<[bigint, number], [BuildRequestState, bigint, bigint | null]>(
-      `SELECT build_state, created_at, finished_at FROM build_requests
-       WHERE project_id = ? AND local = 0 ORDER BY id DESC LIMIT ?`,
+    .prepare<[bigint, number], string | null>(
+      `SELECT group_concat(build_state || ' ' || (finished_at - created_at) ORDER BY id) FROM (
+         SELECT id, build_state, created_at, finished_at FROM build_requests
+         WHERE project_id = ? AND local = 0 ORDER BY id DESC LIMIT ?
+       ) WHERE finished_at IS NOT NULL`,
     )
-    .raw(),
+    .pluck(),
 );
 
 function listLatestRuns(db: Db, projectId: bigint, limit: number): Run[] {
-  return latestRequests(db)
-    .all(projectId, limit)
-    .flatMap(([state, createdAt, finishedAt]) =>
-      finishedAt === null ? [] : [{ ms: Number(finishedAt - createdAt), state }],
-    )
-    .reverse();
+  const text = latestRequests(db).get(projectId, limit);
+  if (!text) return [];
+  return text.split(',').map(run => {
+    const [state, ms] = run.split(' ');
+    return { ms: Number(ms), state: state as BuildRequestState };
+  });
 }
 
 /** The newest commit of each project, and the durations of its latest requests, oldest first. Without local runs. */
@@ -88,6 +90,21 @@ export type BuildHead = Pick<
 
 type HeadRow = [bigint, bigint, string, BuildState, bigint | null, bigint | null];
 
+/** A letter for each state: short texts of many states are read faster. */
+const stateCodes: Record<BuildState, string> = {
+  passed: 'p',
+  failed: 'f',
+  errored: 'e',
+  timed_out: 't',
+  running: 'r',
+  enqueued: 'q',
+  canceled: 'c',
+};
+const stateOfCode = new Map(Object.entries(stateCodes).map(([state, code]) => [code, state as BuildState]));
+const codeCases = Object.entries(stateCodes)
+  .map(([state, code]) => `WHEN '${state}' THEN '${code}'`)
+  .join(' ');
+
 // With max(), SQLite takes the other columns from the row that has the maximum.
 const latestBuilds = prepared(({ sqlite }) => {
   const heads = (condition: string) =>
@@ -101,36 +118,52 @@ const latestBuilds = prepared(({ sqlite }) => {
     // All columns are in the index, whose order puts the newest build of a suite last. One text for all suites: that is
     // faster than many rows.
     states: sqlite
-      .prepare<[bigint], string | null>(
-        `SELECT group_concat(suite_id) || ' ' || group_concat(build_state) FROM builds INDEXED BY builds_commit
-         WHERE commit_id = ?`,
+      .prepare<[bigint], [string | null, string | null]>(
+        `SELECT group_concat(suite_id), group_concat(CASE build_state ${codeCases} END, '')
+         FROM builds INDEXED BY builds_commit WHERE commit_id = ?`,
       )
-      .pluck(),
+      .raw(),
   };
 });
 
 /** The states of the latest builds of a commit's suites. Ids are text, because a page reads thousands and shows few. */
 export type LatestStates = {
-  bySuite: ReadonlyMap<string, BuildState>;
+  /** Commits with builds of the same suites have the same list. */
+  suites: readonly string[];
+  /** Undefined if the suite did not run. */
+  stateOf(suite: string): BuildState | undefined;
   counts: ReadonlyMap<BuildState, number>;
   notPassed: readonly string[];
 };
 
-/** The state of the latest build of each suite of a commit. A rerun replaces the build it repeats. */
-export function readLatestStates(db: Db, commitId: bigint): LatestStates {
-  const text = latestBuilds(db).states.get(commitId) ?? '';
-  const [ids = [], states = []] = text === '' ? [] : text.split(' ').map(list => list.split(','));
-  const bySuite = new Map<string, BuildState>();
-  const counts = new Map<BuildState, number>();
-  const notPassed: string[] = [];
-  for (const [at, id] of ids.entries()) {
-    if (ids[at + 1] === id) continue;
-    const state = states[at] as BuildState;
-    bySuite.set(id, state);
-    counts.set(state, (counts.get(state) ?? 0) + 1);
-    if (state !== 'passed') notPassed.push(id);
-  }
-  return { bySuite, counts, notPassed };
+/** The suites of all builds of a commit. `latest` has the place of the latest build of each. */
+type BuiltSuites = { text: string; suites: readonly string[]; latest: ReadonlyMap<string, number> };
+
+/** Reads the state of the latest build of each suite of a commit. A rerun replaces the build it repeats. */
+export function createStatesReader(db: Db): (commitId: bigint) => LatestStates {
+  let built: BuiltSuites = { text: '', suites: [], latest: new Map() };
+  return commitId => {
+    const [text, codes] = latestBuilds(db).states.get(commitId) ?? [];
+    if (!text || !codes) return { suites: [], stateOf: () => undefined, counts: new Map(), notPassed: [] };
+    // Most commits of a project have builds of the same suites.
+    if (text !== built.text) {
+      const latest = new Map(text.split(',').map((suite, at) => [suite, at]));
+      built = { text, suites: [...latest.keys()], latest };
+    }
+    const { suites, latest } = built;
+    const counts = new Map<BuildState, number>();
+    const notPassed: string[] = [];
+    const stateOf = (suite: string) => {
+      const at = latest.get(suite);
+      return at === undefined ? undefined : stateOfCode.get(codes.charAt(at));
+    };
+    for (const [suite, at] of latest) {
+      const state = stateOfCode.get(codes.charAt(at)) as BuildState;
+      counts.set(state, (counts.get(state) ?? 0) + 1);
+      if (state !== 'passed') notPassed.push(suite);
+    }
+    return { suites, stateOf, counts, notPassed };
+  };
 }
 
 /** The latest build of each suite of a commit, by suite; of `suiteIds` if given. */

@@ -80,6 +80,21 @@ export function listVisibleProjects(db: Db, accountId: bigint, page: Page): Proj
     .slice(0, limitWithNext(page));
 }
 
+const visibleNames = prepared(({ sqlite }) =>
+  sqlite.prepare<[bigint, bigint, number], { id: bigint; name: string }>(
+    `SELECT id, name FROM (
+       SELECT id, name FROM projects WHERE owner_id = ? AND deleted_at IS NULL
+       UNION ALL
+       SELECT project.id, project.name FROM collaborators CROSS JOIN projects AS project ON project.id = project_id
+       WHERE account_id = ? AND project.deleted_at IS NULL
+     ) ORDER BY id DESC LIMIT ?`,
+  ),
+);
+
+/** The newest projects that the account sees, for choices. */
+export const listVisibleNames = (db: Db, accountId: bigint, limit: number): { id: bigint; name: string }[] =>
+  visibleNames(db).all(accountId, accountId, limit);
+
 export function isProjectNameTaken(db: Db, ownerId: bigint, name: string, own?: Project): boolean {
   return isNameTaken(db, projects, { column: projects.ownerId, id: ownerId }, name, own);
 }

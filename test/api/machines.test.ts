@@ -2,18 +2,14 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { BuildEvent } from '../../src/domain/build.ts';
-import {
-  createBuildRequest,
-  enqueueBuilds,
-  listBuildsOfRequest,
-  recordCommit,
-} from '../../src/store/builds.ts';
+import { createBuildRequest, enqueueBuilds, recordCommit } from '../../src/store/builds.ts';
 import { purgeSomeRows } from '../../src/store/cleanup/purge.ts';
 import { findDependency } from '../../src/store/dependencies.ts';
 import { findProject } from '../../src/store/projects.ts';
 import { createSuite } from '../../src/store/suites.ts';
 import { moveBuild, moveDependency, moveDeploy, moveRequest } from '../../src/store/transition.ts';
 import { bootApp, commitFields, type TestApp } from '../support/app.ts';
+import { listBuildsOfRequest } from '../support/builds.ts';
 import { errors, type Fields } from '../support/client.ts';
 import { compileAll, enqueueCompile, startCompile } from './states.ts';
 

@@ -11,7 +11,6 @@ import {
   createBuildRequest,
   enqueueBuilds,
   enqueueSomeBuilds,
-  listBuildsOfRequest,
   recordCommit,
 } from '../../src/store/builds.ts';
 import { openData } from '../../src/store/data/data.ts';
@@ -23,6 +22,7 @@ import { runAssay, type Serving, serve } from '../cli/program.ts';
 import { commitFields } from '../support/app.ts';
 import { clearDocker, makeData } from '../support/appliance.ts';
 import { launchBrowser } from '../support/browser.ts';
+import { listBuildsOfRequest } from '../support/builds.ts';
 import { basic, createClient } from '../support/client.ts';
 import { createJourney } from '../support/journey.ts';
 import { startSshd, type TestSshd } from '../support/sshd.ts';

@@ -46,8 +46,8 @@ const wanted = (part: string) => positionals.length === 0 || positionals.include
 const sleep = (ms: number) => new Promise(resolve => setTimeout(resolve, ms));
 const main = join(import.meta.dirname, '../../src/main.ts');
 
-/** Files that never change. */
-const notMeasured = [/^\/ui\/assets\//, /favicon/];
+/** Files that never change, and pages that only a swarm has. */
+const notMeasured = [/^\/ui\/assets\//, /favicon/, /^\/ui\/admin\/nodes/];
 
 /** In addition to each path as it is: filters and pages that need another index or another id. */
 const variants: Record<string, string[]> = {

@@ -28,6 +28,10 @@ type ProjectSize = {
   suites: number;
   /** How many suites ran for a commit that has this many newer ones. */
   suitesRun(newer: number): number;
+  /** Every how many builds one fails. */
+  failingEvery?: number;
+  /** The branch of four commits of five. The others are on main. */
+  branch?: string;
 };
 export type Size = {
   projects: number;
@@ -41,12 +45,18 @@ export type Size = {
 
 const all = (suites: number) => () => suites;
 
-/** The small installation has enough rows to fill the first page of every list. */
+/** The small installation has enough rows to fill the first page of every list, also with a filter. */
 export const sizes: Record<'small' | 'large', Size> = {
   small: {
     projects: 100,
     eventsPerBuild: 10,
-    wide: { commits: 30, suites: 100, suitesRun: newer => (newer === 0 ? 100 : 20) },
+    wide: {
+      commits: 33,
+      suites: 100,
+      suitesRun: newer => (newer === 0 ? 100 : 18),
+      failingEvery: 18,
+      branch: 'feature-4',
+    },
     ordinary: { commits: 70, suites: 3, suitesRun: all(3) },
     others: { commits: 1, suites: 1, suitesRun: all(1) },
     deleted: undefined,
@@ -361,10 +371,13 @@ function fill(db: Db, plans: readonly Plan[], eventsPerBuild: number, idOffset =
     // A quarter of the projects fail now.
     const states = plan.suites.slice(0, run).map((_, suite) => {
       const isLastFailure = newer === 0 && suite === 0 && of % 4 === 0;
-      return isLastFailure || (at * 13 + suite + of) % FAILING_EVERY === 0 ? 'failed' : 'passed';
+      return isLastFailure || (at * 13 + suite + of) % (plan.size.failingEvery ?? FAILING_EVERY) === 0
+        ? 'failed'
+        : 'passed';
     });
     const state = states.includes('failed') ? 'failed' : 'passed';
-    const branch = newer % 5 === 4 ? `feature-${newer % 40}` : 'main';
+    const [most, others] = plan.size.branch ? [plan.size.branch, 'main'] : ['main', `feature-${newer % 40}`];
+    const branch = newer % 5 === 4 ? others : most;
     const time = new Date(startedAt).toISOString();
     insert.commit(
       ...[id, plan.projectId, at + 2, ref, state, `Change ${at} of the service\n\nIt was slow.\n`],

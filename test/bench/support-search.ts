@@ -6,18 +6,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import { createAccount } from '../../src/store/accounts.ts';
-import {
-  createBuildRequest,
-  enqueueBuilds,
-  listBuildsOfRequest,
-  recordCommit,
-} from '../../src/store/builds.ts';
+import { createBuildRequest, enqueueBuilds, recordCommit } from '../../src/store/builds.ts';
 import { createDataDirectory, openData } from '../../src/store/data/data.ts';
 import { buildLogPath } from '../../src/store/data/paths.ts';
 import { createProject } from '../../src/store/projects.ts';
 import { createSuite } from '../../src/store/suites.ts';
 import { moveBuild, moveRequest } from '../../src/store/transition.ts';
 import { commitFields } from '../support/app.ts';
+import { listBuildsOfRequest } from '../support/builds.ts';
 import { freePort } from '../support/ports.ts';
 import { askOnce, median, openSocket, report, requestBytes, residentBytesOf, startChild } from './support.ts';
 import type { Stall } from './support-stall-meter.ts';

@@ -3,18 +3,14 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { ensureCertificate } from '../../src/engine/certificate.ts';
-import {
-  createBuildRequest,
-  enqueueBuilds,
-  listBuildsOfRequest,
-  recordCommit,
-} from '../../src/store/builds.ts';
+import { createBuildRequest, enqueueBuilds, recordCommit } from '../../src/store/builds.ts';
 import { openData } from '../../src/store/data/data.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { findProject } from '../../src/store/projects.ts';
 import { moveRequest } from '../../src/store/transition.ts';
 import { runAssay, type Serving, serve, temporaryDirectory } from '../cli/program.ts';
 import { commitFields } from '../support/app.ts';
+import { listBuildsOfRequest } from '../support/builds.ts';
 import { type StandInForge, startForge, TOKEN } from '../support/forge.ts';
 
 const limited = { timeout: 240_000 };

@@ -8,7 +8,6 @@ import {
   enqueueBuilds,
   enqueueSomeBuilds,
   findBuild,
-  listBuildsOfRequest,
   recordCommit,
   rerunBuild,
 } from '../../src/store/builds.ts';
@@ -16,6 +15,7 @@ import { cancelBuildRequest, cancelSomeBuilds, markRequestCanceled } from '../..
 import { type Db, openDb } from '../../src/store/database/db.ts';
 import { listFirstWaitingBuilds } from '../../src/store/queue.ts';
 import { moveBuild, moveRequest } from '../../src/store/transition.ts';
+import { listBuildsOfRequest } from '../support/builds.ts';
 import { addBuilds, addProject, commitFields, openFixture } from './fixture.ts';
 
 const suites = (count: number) => Array.from({ length: count }, (_, at) => BigInt(at + 1));

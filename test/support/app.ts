@@ -16,13 +16,7 @@ import { newSigningSecret } from '../../src/domain/webhook/signature.ts';
 import { createLog } from '../../src/log.ts';
 import { type Account, createAccount, updateAccount } from '../../src/store/accounts.ts';
 import { createApplication, createToken } from '../../src/store/applications.ts';
-import {
-  type Build,
-  createBuildRequest,
-  enqueueBuilds,
-  listBuildsOfRequest,
-  recordCommit,
-} from '../../src/store/builds.ts';
+import { type Build, createBuildRequest, enqueueBuilds, recordCommit } from '../../src/store/builds.ts';
 import { purgeSomeRows } from '../../src/store/cleanup/purge.ts';
 import { findWaitingCompile } from '../../src/store/compile-queue.ts';
 import { buildLogPath, dependencyLogPath } from '../../src/store/data/paths.ts';
@@ -39,6 +33,7 @@ import { moveBuild, moveRequest } from '../../src/store/transition.ts';
 import { recordFiring } from '../../src/store/trigger/firings.ts';
 import { createTrigger, findAnyTrigger, secretsOf } from '../../src/store/trigger/triggers.ts';
 import { plantArtifact } from './artifacts.ts';
+import { listBuildsOfRequest } from './builds.ts';
 import { basic, bearer, type Client, createClient } from './client.ts';
 import { finish } from './steps.ts';
 

@@ -7,7 +7,6 @@ import {
   type BuildRequest,
   createBuildRequest,
   enqueueBuilds,
-  listBuildsOfRequest,
   overwriteCommit,
   recordCommit,
   rerunBuild,
@@ -22,6 +21,7 @@ import {
 } from '../../src/store/notifications.ts';
 import { moveBuild, moveRequest } from '../../src/store/transition.ts';
 import { commitFields } from '../support/app.ts';
+import { listBuildsOfRequest } from '../support/builds.ts';
 import { type StandInForge, startForge, TOKEN } from '../support/forge.ts';
 import { openWebhookFixture } from '../support/webhook-fixture.ts';
 

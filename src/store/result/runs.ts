@@ -21,7 +21,7 @@ const MAX_SEARCHED = 2_000;
 const MAX_NAMED = 100;
 const MAX_BRANCHES = 50;
 /** How many of the latest builds of a project give the order of its suites. */
-const MAX_RANKED = 1_000;
+const MAX_RANKED = 600;
 /** How many builds of a week are enough for its median. */
 const MAX_OF_WEEK = 200;
 const WEEK_MS = 7 * 86_400_000;
@@ -151,17 +151,20 @@ export type RequestRun = HistoryRun & { id: bigint; commitRef: string; commitId:
 type RequestRow = [bigint, string, bigint, string, bigint, bigint | null, string];
 
 const requestStatements = prepared(({ sqlite }) => {
-  const select = (condition: string) =>
-    sqlite
-      .prepare<[bigint, ...string[], number], RequestRow>(
+  const select = (condition: string) => {
+    const searched = `project_id = @project AND ${condition} AND local = 0`;
+    return sqlite
+      .prepare<{ project: bigint; branch?: string; limit: number }, RequestRow>(
         `SELECT request.id, request.commit_ref, request.commit_id, request.build_state, request.created_at, request.finished_at, ${branchOf}
          FROM build_requests AS request
-         WHERE request.id IN (SELECT id FROM build_requests WHERE project_id = ? AND ${condition} AND local = 0 ORDER BY id DESC LIMIT ${MAX_SEARCHED})
-           AND request.build_state IN ('passed', 'failed', 'errored') AND request.commit_id IS NOT NULL
-         ORDER BY request.id DESC LIMIT ?`,
+         WHERE ${searched} AND request.build_state IN ('passed', 'failed', 'errored') AND request.commit_id IS NOT NULL
+           -- The oldest one that is searched.
+           AND request.id >= coalesce((SELECT id FROM build_requests WHERE ${searched} ORDER BY id DESC LIMIT 1 OFFSET ${MAX_SEARCHED - 1}), 0)
+         ORDER BY request.id DESC LIMIT @limit`,
       )
       .raw();
-  return { all: select('1'), ofBranch: select('branch = ? AND pull_request IS NULL') };
+  };
+  return { all: select('1'), ofBranch: select('branch = @branch AND pull_request IS NULL') };
 });
 
 /** The latest finished build requests of a project, oldest first; of `branch` if given. They start when they are created. */
@@ -171,7 +174,8 @@ export function listRequestRuns(
   { branch, limit }: { branch: string | undefined; limit: number },
 ): RequestRun[] {
   const { all, ofBranch } = requestStatements(db);
-  const rows = branch === undefined ? all.all(projectId, limit) : ofBranch.all(projectId, branch, limit);
+  const options = { project: projectId, limit };
+  const rows = branch === undefined ? all.all(options) : ofBranch.all({ ...options, branch });
   return rows
     .map(([id, commitRef, commitId, state, createdAt, finishedAt, onBranch]) => ({
       id,

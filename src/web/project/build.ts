@@ -6,7 +6,7 @@ import { builds } from '../../api/builds.ts';
 import { followBuild } from '../../api/firehose.ts';
 import { isFinishedBuild, isRerunCandidate } from '../../domain/build.ts';
 import { Refusal } from '../../domain/refusal.ts';
-import { type Build, listBuildsOfRequest } from '../../store/builds.ts';
+import { type Build, listBuildLinks } from '../../store/builds.ts';
 import { lastBuildWithoutLog } from '../../store/cleanup/sweep.ts';
 import { buildLogPath } from '../../store/data/paths.ts';
 import { findVisibleProject } from '../../store/projects.ts';
@@ -79,7 +79,7 @@ export async function rerunBuilds(
 
 async function rerunFailed(visit: Visit<'project' | 'buildRequest'>): Promise<Response> {
   const { services, found } = visit;
-  const bad = newestBuilds(listBuildsOfRequest(services.db, found.buildRequest.id)).filter(build =>
+  const bad = newestBuilds(listBuildLinks(services.db, found.buildRequest.id)).filter(build =>
     isRerunCandidate(build.buildState),
   );
   const startedIds = await rerunBuilds(visit, bad);

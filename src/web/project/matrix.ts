@@ -13,9 +13,9 @@ import {
 import type { Db } from '../../store/database/db.ts';
 import {
   type BuildHead,
+  createStatesReader,
   type LatestStates,
   listLatestBuilds,
-  readLatestStates,
 } from '../../store/overview.ts';
 import { listProjectBranches } from '../../store/result/runs.ts';
 import { listSuiteNames } from '../../store/suites.ts';
@@ -126,12 +126,13 @@ function renderPager(url: URL, { newer, older, isPartial }: CommitPage, isLater:
 
 async function renderMatrix(visit: ProjectVisit, commits: readonly CommitRow[]): Promise<Html> {
   const { db } = visit.services;
+  const readStates = createStatesReader(db);
   const states: LatestStates[] = [];
   for (const { id } of commits) {
-    const found = readLatestStates(db, id);
+    const found = readStates(id);
     states.push(found);
     // Commits with many suites take a while: let other requests run in between.
-    if (found.bySuite.size > SUITES_FITTING) await nextTurn();
+    if (found.suites.length > SUITES_FITTING) await nextTurn();
   }
   const all = orderColumns(
     columnsOf(db, listSuiteNames(db, visit.found.project.id), commits, states),
@@ -167,7 +168,8 @@ function columnsOf(
 ): Column[] {
   const columns = new Map(suites.map(suite => [`${suite.id}`, { ...suite, isDeleted: false }]));
   for (const [at, ofCommit] of states.entries()) {
-    const deleted = [...ofCommit.bySuite.keys()].filter(id => !columns.has(id)).map(BigInt);
+    if (ofCommit.suites === states[at - 1]?.suites) continue;
+    const deleted = ofCommit.suites.filter(id => !columns.has(id)).map(BigInt);
     if (deleted.length === 0) continue;
     for (const { suiteId: id, suiteName: name } of listLatestBuilds(
       db,
@@ -189,7 +191,7 @@ function orderColumns(columns: readonly Column[], states: readonly LatestStates[
   const rankOf = ({ id }: Column): number => {
     const key = `${id}`;
     if (!notable.has(key)) return Number.MAX_VALUE;
-    const ofSuite = states.map(({ bySuite }) => bySuite.get(key));
+    const ofSuite = states.map(({ stateOf }) => stateOf(key));
     if (isBad(ofSuite.find(isFinished))) return -1;
     const failed = isChoice ? ofSuite.findIndex(isBad) : -1;
     if (failed >= 0) return failed;
@@ -275,7 +277,7 @@ function renderOthers(
 ): Html {
   const counts = new Map(states.counts);
   for (const { id } of columns) {
-    const state = states.bySuite.get(`${id}`);
+    const state = states.stateOf(`${id}`);
     if (state !== undefined) counts.set(state, (counts.get(state) ?? 0) - 1);
   }
   for (const [state, count] of counts) if (count === 0) counts.delete(state);

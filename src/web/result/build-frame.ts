@@ -7,11 +7,12 @@ import type { TestCounts } from '../../domain/result/test-result.ts';
 import { shellQuote } from '../../domain/text/shell.ts';
 import {
   type Build,
+  type BuildLink,
   type BuildRequest,
   type Commit,
   findBuildRequest,
   findCommit,
-  listBuildsOfRequest,
+  listBuildLinks,
 } from '../../store/builds.ts';
 import { estimateSeconds } from '../../store/estimates.ts';
 import { findSuite, type Suite } from '../../store/suites.ts';
@@ -49,10 +50,8 @@ export const buildHref = (build: Pick<Build, 'projectId' | 'id'>, tab: Tab = 'lo
   `/ui/projects/${build.projectId}/builds/${build.id}${paths[tab]}`;
 
 /** The newest build of each suite of a request, which alone decides its state; in the order of their ids. */
-export function newestBuilds(builds: readonly Build[]): Build[] {
-  const newest = new Map<bigint, Build>();
-  for (const build of builds.toSorted((a, b) => Number(a.id - b.id))) newest.set(build.suiteId, build);
-  return [...newest.values()];
+export function newestBuilds(builds: readonly BuildLink[]): BuildLink[] {
+  return [...new Map(builds.map(build => [build.suiteId, build])).values()];
 }
 
 /**
@@ -84,7 +83,7 @@ function renderHead(visit: BuildVisit, tab: Tab): Html {
   const now = services.db.now();
   const request = findBuildRequest(services.db, project.id, build.buildRequestId);
   const commit = findCommit(services.db, project.id, build.commitId);
-  const all = listBuildsOfRequest(services.db, build.buildRequestId);
+  const all = listBuildLinks(services.db, build.buildRequestId);
   const newest = newestBuilds(all);
   const later = newest.find(one => one.suiteId === build.suiteId && one.id !== build.id);
   const suite = findSuite(services.db, project.id, build.suiteId);
@@ -144,7 +143,7 @@ function durationOf({ createdAt, startedAt, finishedAt }: Build, now: number): H
     : html`<span>in <span class="number">${took}</span>${waited}</span>`;
 }
 
-function buildButtons(visit: BuildVisit, newest: readonly Build[]): Html[] {
+function buildButtons(visit: BuildVisit, newest: readonly BuildLink[]): Html[] {
   const { build } = visit.found;
   const href = buildHref(build);
   if (!isFinishedBuild(build.buildState))
@@ -191,10 +190,8 @@ ${isCancelable ? buildButtons(visit, []) : ''}</div>`;
 }
 
 /** Which run of the suite for this request it is, with links to the ones before and after. */
-function renderAttempts(build: Build, all: readonly Build[], tab: Tab): Html | string {
-  const attempts = all
-    .filter(one => one.suiteId === build.suiteId)
-    .toSorted((one, other) => Number(one.id - other.id));
+function renderAttempts(build: Build, all: readonly BuildLink[], tab: Tab): Html | string {
+  const attempts = all.filter(one => one.suiteId === build.suiteId);
   if (attempts.length < 2) return '';
   const at = attempts.findIndex(one => one.id === build.id);
   const link = (to: number) => {
@@ -307,11 +304,11 @@ function buildProperties(
 }
 
 /** Links to the same tab of the other suites of the request. If there are many, the passed ones are collapsed. */
-function renderSiblings(build: Build, newest: readonly Build[], tab: Tab): Html {
-  const isCurrent = (one: Build) => one.suiteId === build.suiteId;
-  const isCollapsed = (one: Build) =>
+function renderSiblings(build: Build, newest: readonly BuildLink[], tab: Tab): Html {
+  const isCurrent = (one: BuildLink) => one.suiteId === build.suiteId;
+  const isCollapsed = (one: BuildLink) =>
     newest.length > SIBLINGS_LISTED && one.buildState === 'passed' && !isCurrent(one);
-  const list = (some: readonly Build[]) =>
+  const list = (some: readonly BuildLink[]) =>
     html`<ul>${some.map(
       one =>
         html`<li><a href="${buildHref(one, tab)}"${isCurrent(one) ? html` aria-current="page"` : ''}>${stateMark(one.buildState)} <span>${one.suiteName}</span></a></li>`,

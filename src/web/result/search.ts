@@ -9,7 +9,7 @@ import { type BuildState, buildMachine } from '../../domain/build.ts';
 import { parseId } from '../../domain/id.ts';
 import { type Errors, Refusal } from '../../domain/refusal.ts';
 import { QUERY_LENGTH } from '../../domain/result/log-query.ts';
-import { findVisibleProject, listVisibleProjects, type Project } from '../../store/projects.ts';
+import { findVisibleProject, listVisibleNames, type Project } from '../../store/projects.ts';
 import type { SearchedBuild, SearchResult } from '../../store/result/search-builds.ts';
 import { listSuites } from '../../store/suites.ts';
 import { countOf, emptyState, formatCount, pageHead, relativeTime } from '../frame/components.ts';
@@ -108,7 +108,7 @@ function search({ services, caller, request, url }: Visit, asked: Asked): Promis
 
 function renderForm(visit: Visit, { value, project, values, errors }: Asked): Html {
   const { services, caller } = visit;
-  const projects = listVisibleProjects(services.db, caller.accountId, OFFERED);
+  const projects = listVisibleNames(services.db, caller.accountId, OFFERED.limit);
   const suites = project ? listSuites(services.db, project.id, OFFERED) : [];
   const option = (chosen: string, id: string, label: string) =>
     html`<option value="${id}"${id === chosen ? raw(' selected') : ''}>${label}</option>`;

@@ -7,18 +7,14 @@ import { request } from 'node:https';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { gunzipSync } from 'node:zlib';
-import {
-  createBuildRequest,
-  enqueueBuilds,
-  listBuildsOfRequest,
-  recordCommit,
-} from '../../../src/store/builds.ts';
+import { createBuildRequest, enqueueBuilds, recordCommit } from '../../../src/store/builds.ts';
 import { buildFilesPath } from '../../../src/store/data/paths.ts';
 import { findProject } from '../../../src/store/projects.ts';
 import { listBuildArtifacts } from '../../../src/store/result/build-artifacts.ts';
 import { moveBuild, moveRequest } from '../../../src/store/transition.ts';
 import { bootApp, commitFields, type Planted, type TestApp } from '../../support/app.ts';
 import { addArtifacts } from '../../support/artifacts.ts';
+import { listBuildsOfRequest } from '../../support/builds.ts';
 import { errors } from '../../support/client.ts';
 import { collectGarbage } from '../../support/garbage.ts';
 

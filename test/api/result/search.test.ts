@@ -3,12 +3,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { request } from 'node:https';
 import { after, before, describe, test } from 'node:test';
-import {
-  createBuildRequest,
-  enqueueBuilds,
-  listBuildsOfRequest,
-  recordCommit,
-} from '../../../src/store/builds.ts';
+import { createBuildRequest, enqueueBuilds, recordCommit } from '../../../src/store/builds.ts';
 import { markLogsDeleted } from '../../../src/store/cleanup/sweep.ts';
 import { buildLogPath } from '../../../src/store/data/paths.ts';
 import { findProject } from '../../../src/store/projects.ts';
@@ -17,6 +12,7 @@ import { createLogSearch } from '../../../src/store/result/search-builds.ts';
 import { createSuite } from '../../../src/store/suites.ts';
 import { moveBuild, moveRequest } from '../../../src/store/transition.ts';
 import { bootApp, commitFields, type Planted, type TestApp } from '../../support/app.ts';
+import { listBuildsOfRequest } from '../../support/builds.ts';
 import { errors } from '../../support/client.ts';
 
 let app: TestApp;

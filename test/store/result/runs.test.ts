@@ -8,11 +8,10 @@ import {
   enqueueBuilds,
   enqueueSomeBuilds,
   findBuild,
-  listBuildsOfRequest,
   recordCommit,
 } from '../../../src/store/builds.ts';
 import type { Db } from '../../../src/store/database/db.ts';
-import { readLatestStates } from '../../../src/store/overview.ts';
+import { createStatesReader } from '../../../src/store/overview.ts';
 import type { Project } from '../../../src/store/projects.ts';
 import {
   findPassedAt,
@@ -31,6 +30,7 @@ import {
 import { createSuite, deleteSuite, type Suite } from '../../../src/store/suites.ts';
 import { moveBuild, moveRequest } from '../../../src/store/transition.ts';
 import { commitFields } from '../../support/app.ts';
+import { listBuildsOfRequest } from '../../support/builds.ts';
 import { addProject, openFixture } from '../fixture.ts';
 
 let made = 0;
@@ -250,9 +250,12 @@ test('the newest build of each suite gives its state at a commit', () => {
   const { commitId } = findBuild(db, project.id, id) as Build;
   const [again] = run(db, project, 'main', [[unit, 'pass']]);
   db.sqlite.prepare('UPDATE builds SET commit_id = ? WHERE id = ?').run(commitId, again);
-  const { bySuite, counts, notPassed } = readLatestStates(db, commitId);
+  const [other] = run(db, project, 'main', [[lint, 'pass']]) as [bigint];
+  const [same] = run(db, project, 'main', [[lint, 'fail']]) as [bigint];
+  const readStates = createStatesReader(db);
+  const { suites, stateOf, counts, notPassed } = readStates(commitId);
   assert.deepEqual(
-    [...bySuite],
+    suites.map(suite => [suite, stateOf(suite)]),
     [
       [`${unit.id}`, 'passed'],
       [`${lint.id}`, 'failed'],
@@ -266,7 +269,19 @@ test('the newest build of each suite gives its state at a commit', () => {
     ],
   );
   assert.deepEqual(notPassed, [`${lint.id}`]);
-  assert.equal(readLatestStates(db, 1n).bySuite.size, 0);
+  const [passed, failed] = [other, same].map(build =>
+    readStates((findBuild(db, project.id, build) as Build).commitId),
+  );
+  assert.deepEqual(passed?.suites, [`${lint.id}`]);
+  assert.equal(passed?.suites, failed?.suites, 'commits with the same suites share the list');
+  assert.deepEqual(
+    [passed, failed].map(states => [states?.stateOf(`${lint.id}`), states?.stateOf(`${unit.id}`)]),
+    [
+      ['passed', undefined],
+      ['failed', undefined],
+    ],
+  );
+  assert.deepEqual(readStates(1n).suites, []);
 });
 
 test('histories are read by index, however many builds there are', async () => {
@@ -285,12 +300,12 @@ test('histories are read by index, however many builds there are', async () => {
   }
   listBranches(db, 1n);
   listProjectBranches(db, 1n);
-  readLatestStates(db, 1n);
+  createStatesReader(db)(1n);
   await listSuiteRuns(db, [{ id: 1n, name: 'Unit' }], 20);
   rankSuites(db, 1n, { order: 'failing', limit: 25, offset: 0 });
   assert.ok(statements.size >= 11);
   for (const text of statements) {
-    const steps = prepare(`EXPLAIN QUERY PLAN ${text.replaceAll('?', '1')}`).all() as {
+    const steps = prepare(`EXPLAIN QUERY PLAN ${text.replaceAll(/\?|@\w+/g, '1')}`).all() as {
       detail: string;
     }[];
     const scans = steps

@@ -4,13 +4,7 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import type { Browser, Page } from 'playwright-core';
-import {
-  type Build,
-  findBuild,
-  listBuildsOfRequest,
-  recordNode,
-  rerunBuild,
-} from '../../../src/store/builds.ts';
+import { type Build, findBuild, recordNode, rerunBuild } from '../../../src/store/builds.ts';
 import { markLogsDeleted } from '../../../src/store/cleanup/sweep.ts';
 import { type LogWriter, openLog } from '../../../src/store/data/log-file.ts';
 import { buildLogPath } from '../../../src/store/data/paths.ts';
@@ -20,6 +14,7 @@ import { moveBuild } from '../../../src/store/transition.ts';
 import { plainText } from '../../../src/web/project/log-view.ts';
 import { bootApp, type Planted, type TestApp } from '../../support/app.ts';
 import { openBrowser, type Person, signIn } from '../../support/browser.ts';
+import { listBuildsOfRequest } from '../../support/builds.ts';
 import { launchSignedIn, PASSWORD, type SignedIn } from '../signed-in.ts';
 
 /** Whether an element is visible in the viewport. */

@@ -7,7 +7,6 @@ import {
   createBuildRequest,
   enqueueBuilds,
   enqueueSomeBuilds,
-  listBuildsOfRequest,
   recordCommit,
 } from '../../../src/store/builds.ts';
 import { createCollaborator, createProject, type Project } from '../../../src/store/projects.ts';
@@ -15,6 +14,7 @@ import { createSuite, type Suite } from '../../../src/store/suites.ts';
 import { moveBuild, moveRequest } from '../../../src/store/transition.ts';
 import { bootApp, commitFields, type TestApp } from '../../support/app.ts';
 import { openBrowser, type Person } from '../../support/browser.ts';
+import { listBuildsOfRequest } from '../../support/builds.ts';
 import { launchSignedIn } from '../signed-in.ts';
 
 const keyPair = generateKeyPair('assay');

@@ -1,17 +1,13 @@
 // Local runs on the pages: whose they are, where to find them, and that nothing else shows them.
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import {
-  createBuildRequest,
-  enqueueBuilds,
-  listBuildsOfRequest,
-  recordCommit,
-} from '../../../src/store/builds.ts';
+import { createBuildRequest, enqueueBuilds, recordCommit } from '../../../src/store/builds.ts';
 import { findProject, type Project } from '../../../src/store/projects.ts';
 import type { Suite } from '../../../src/store/suites.ts';
 import { moveBuild, moveRequest } from '../../../src/store/transition.ts';
 import { addSnapshot } from '../../store/fixture.ts';
 import { commitFields } from '../../support/app.ts';
+import { listBuildsOfRequest } from '../../support/builds.ts';
 import { openProjectFixture, type ProjectFixture } from './fixture.ts';
 
 describe('local runs', { timeout: 600_000 }, () => {

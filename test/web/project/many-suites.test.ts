@@ -9,13 +9,13 @@ import {
   createBuildRequest,
   enqueueBuilds,
   enqueueSomeBuilds,
-  listBuildsOfRequest,
   recordCommit,
 } from '../../../src/store/builds.ts';
 import { createProject, type Project } from '../../../src/store/projects.ts';
 import { createRule, createSuite } from '../../../src/store/suites.ts';
 import { moveBuild, moveRequest } from '../../../src/store/transition.ts';
 import { bootApp, commitFields, type TestApp } from '../../support/app.ts';
+import { listBuildsOfRequest } from '../../support/builds.ts';
 
 const SUITES = 250;
 const COLUMNS = 16;

@@ -2,12 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { Locator } from 'playwright-core';
-import {
-  createBuildRequest,
-  enqueueBuilds,
-  listBuildsOfRequest,
-  recordCommit,
-} from '../../../src/store/builds.ts';
+import { createBuildRequest, enqueueBuilds, recordCommit } from '../../../src/store/builds.ts';
 import { mirrorPath } from '../../../src/store/data/paths.ts';
 import type { Project } from '../../../src/store/projects.ts';
 import { recordInputs } from '../../../src/store/result/build-inputs.ts';
@@ -15,6 +10,7 @@ import type { Suite } from '../../../src/store/suites.ts';
 import { moveBuild, moveRequest } from '../../../src/store/transition.ts';
 import { finishBuild, reported } from '../../store/result/reported.ts';
 import { commitFields } from '../../support/app.ts';
+import { listBuildsOfRequest } from '../../support/builds.ts';
 import { createRepository } from '../../support/repository.ts';
 import { openProjectFixture, type ProjectFixture } from '../project/fixture.ts';
 
