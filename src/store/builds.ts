@@ -339,12 +339,10 @@ const buildLinks = prepared(({ sqlite }) =>
 /** Oldest first. */
 export const listBuildLinks = (db: Db, requestId: bigint): BuildLink[] => buildLinks(db).all(requestId);
 
-const claimable = prepared(db =>
-  db.orm
-    .select({ attempts: builds.attempts, requestId: builds.buildRequestId })
-    .from(builds)
-    .where(eq(builds.id, sql.placeholder('id')))
-    .prepare(),
+const claimable = prepared(({ sqlite }) =>
+  sqlite.prepare<[bigint], { attempts: bigint; requestId: bigint }>(
+    'SELECT attempts, build_request_id AS requestId FROM builds WHERE id = ?',
+  ),
 );
 
 /** Records on which node the container of a running build was placed. Does nothing for a build that does not run. */
@@ -364,7 +362,7 @@ export function recordNode(db: Db, id: bigint, node: string): void {
 /** Starts the build for its runner. Undefined if it was claimed or canceled meanwhile. */
 export function claimBuild(db: Db, id: bigint): Build | undefined {
   return db.write(() => {
-    const build = claimable(db).get({ id });
+    const build = claimable(db).get(id);
     if (!build) return undefined;
     const cancel = findCancel(db, build.requestId);
     if (cancel && id <= cancel.upToBuildId) {
@@ -373,7 +371,7 @@ export function claimBuild(db: Db, id: bigint): Build | undefined {
     }
     return moveBuild(db, id, 'start', {
       nonce: randomBytes(16).toString('hex'),
-      attempts: build.attempts + 1,
+      attempts: Number(build.attempts) + 1,
       cancelBecause: null,
       error: null,
     });

@@ -21,7 +21,7 @@ import { COMPILE_CANCELED, type CompileEvent, compileMachine } from '../domain/d
 import { type DeployEvent, deployMachine } from '../domain/deploy.ts';
 import { nextState } from '../domain/machine.ts';
 import type { TriggerState } from '../domain/trigger/trigger.ts';
-import { type Db, prepared, updateIn } from './database/db.ts';
+import { type Db, prepared, readRowOf, updateIn } from './database/db.ts';
 import { dependencies } from './database/dependency-schema.ts';
 import { buildRequests, builds, commits, deployStrategies, deploys, triggers } from './database/schema.ts';
 import { unfinished } from './database/unfinished.ts';
@@ -43,13 +43,8 @@ export type Deploy = typeof deploys.$inferSelect;
 
 type Changes<Row> = Partial<Omit<Row, 'id' | 'buildState' | 'compileState' | 'state'>>;
 
-const rowById = prepared(({ orm }) => {
-  const id = sql.placeholder('id');
-  return {
-    build: orm.select().from(builds).where(eq(builds.id, id)).prepare(),
-    request: orm.select().from(buildRequests).where(eq(buildRequests.id, id)).prepare(),
-  };
-});
+const findBuildRow = readRowOf(builds);
+const findRequestRow = readRowOf(buildRequests);
 const updateBuild = updateIn(builds, 'buildState');
 const updateRequest = updateIn(buildRequests, 'buildState');
 
@@ -64,7 +59,7 @@ export function moveBuild(
   changes: Changes<Build> = {},
 ): Build | undefined {
   return db.write(() => {
-    const build = rowById(db).build.get({ id });
+    const build = findBuildRow(db, id);
     const event = wanted === 'requeue' && build?.cancelBecause != null ? 'cancel' : wanted;
     const next = build && nextState(buildMachine, build.buildState, event);
     if (!next) return undefined;
@@ -114,7 +109,7 @@ export function moveRequest(
   changes: Changes<BuildRequest> = {},
 ): BuildRequest | undefined {
   return db.write(() => {
-    const request = rowById(db).request.get({ id });
+    const request = findRequestRow(db, id);
     const next = request && nextState(buildRequestMachine, request.buildState, event);
     if (!next) return undefined;
     const moved = updateRequest(db, request, {
@@ -169,14 +164,10 @@ function finishRequest(db: Db, id: bigint): void {
   if (event) moveRequest(db, id, event);
 }
 
-const commitStatements = prepared(({ orm, sqlite }) => ({
-  newestRequest: orm
-    .select({ id: buildRequests.id, state: buildRequests.buildState })
-    .from(buildRequests)
-    .where(eq(buildRequests.commitId, sql.placeholder('id')))
-    .orderBy(desc(buildRequests.id))
-    .limit(1)
-    .prepare(),
+const commitStatements = prepared(({ sqlite }) => ({
+  newestRequest: sqlite.prepare<[bigint], Pick<BuildRequest, 'id' | 'buildState'>>(
+    'SELECT id, build_state AS buildState FROM build_requests WHERE commit_id = ? ORDER BY id DESC LIMIT 1',
+  ),
   startedBuild: sqlite
     .prepare<[bigint]>('SELECT 1 FROM builds WHERE build_request_id = ? AND started_at IS NOT NULL LIMIT 1')
     .pluck(),
@@ -191,10 +182,10 @@ const commitStatements = prepared(({ orm, sqlite }) => ({
  */
 export function updateCommitState(db: Db, id: bigint, startedRequestId?: bigint): boolean {
   const statements = commitStatements(db);
-  const request = statements.newestRequest.get({ id });
+  const request = statements.newestRequest.get(id);
   if (!request) return false;
   const hasStarted = () => request.id === startedRequestId || statements.startedBuild.get(request.id) === 1n;
-  const state = commitState(request.state, request.state === 'building' && hasStarted());
+  const state = commitState(request.buildState, request.buildState === 'building' && hasStarted());
   return statements.update.run(state, id, state).changes > 0;
 }
 

@@ -230,6 +230,25 @@ export function prepared<T>(make: (db: Db) => T): (db: Db) => T {
   };
 }
 
+/** Reads a row by its id, in half the time that drizzle takes. */
+export function readRowOf<Table extends SQLiteTable>(
+  table: Table,
+): (db: Db, id: bigint) => Table['$inferSelect'] | undefined {
+  const columns = Object.entries(getTableColumns(table));
+  const names = columns.map(([, column]) => column.name).join(', ');
+  const select = prepared(db =>
+    db.sqlite.prepare<[bigint], unknown[]>(`SELECT ${names} FROM ${getTableName(table)} WHERE id = ?`).raw(),
+  );
+  return (db, id) => {
+    const values = select(db).get(id);
+    if (!values) return undefined;
+    const row: Record<string, unknown> = {};
+    for (const [at, [key, column]] of columns.entries())
+      row[key] = values[at] === null ? null : column.mapFromDriverValue(values[at]);
+    return row as Table['$inferSelect'];
+  };
+}
+
 /** Inserts complete rows with one prepared statement, for transactions that insert hundreds of rows. */
 export function insertInto<Table extends SQLiteTable>(
   table: Table,
