@@ -153,12 +153,13 @@ export function createStatesReader(db: Db): (commitId: bigint) => LatestStates {
     const { suites, latest } = built;
     const counts = new Map<BuildState, number>();
     const notPassed: string[] = [];
+    const stateAt = (at: number) => stateOfCode.get(codes.charAt(at)) as BuildState;
     const stateOf = (suite: string) => {
       const at = latest.get(suite);
-      return at === undefined ? undefined : stateOfCode.get(codes.charAt(at));
+      return at === undefined ? undefined : stateAt(at);
     };
     for (const [suite, at] of latest) {
-      const state = stateOfCode.get(codes.charAt(at)) as BuildState;
+      const state = stateAt(at);
       counts.set(state, (counts.get(state) ?? 0) + 1);
       if (state !== 'passed') notPassed.push(suite);
     }

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { chmodSync, readFileSync, renameSync, statSync, symlinkSync, watch, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { before, describe, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import { runAssay, serve, temporaryDirectory } from './program.ts';
 
 /** Prints whether V8 was given compiled code, and whether it accepted it. */
@@ -29,6 +29,7 @@ performance.eventLoopUtilization = before => {
 
 describe('the compiled code of the server', () => {
   const directory = temporaryDirectory();
+  after(() => directory[Symbol.dispose]());
   const data = join(directory.path, 'data');
   const path = join(data, 'code-cache');
   const reporter = join(directory.path, 'report.cjs');

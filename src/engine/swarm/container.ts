@@ -34,6 +34,7 @@ const PLACEMENT_MS = 30_000;
 const CHOSEN_MS = 5_000;
 /** The rules of a node are checked every few seconds. Containers accept RULES_SECONDS. */
 const GUARDED_MS = 10_000;
+/** How long the result of this check is reused. */
 const GUARDED_CHECK_MS = 1_000;
 /** How often a container is created that nodes reject for a reason that passes. */
 const MAX_REJECTIONS = 3;
@@ -164,7 +165,7 @@ export function createSwarmContainers(context: EngineContext, options: Container
   async function waitForStart(service: string, id: string, placementMs: number): Promise<Task | undefined> {
     const giveUpAt = performance.now() + placementMs;
     for (;;) {
-      // This costs no request.
+      // Waiting for the output costs no request to Docker.
       if (await attempts.waitForOutput(service)) return undefined;
       const [task] = await cluster.tasksOf(id);
       // The job was stopped meanwhile.

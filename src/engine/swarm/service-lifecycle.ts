@@ -85,7 +85,7 @@ export function createServices(
     if (state !== 'ended') await waitForEnd(id, REMOVAL_MS);
   }
 
-  /** Removals that wait at the same time share one request for the tasks. It is made after this call. */
+  /** Looks only at lists of tasks that were requested after this call. Removals that wait at the same time share them. */
   async function waitForEnd(id: string, limitMs: number) {
     const giveUpAt = performance.now() + limitMs;
     for (;;) {
