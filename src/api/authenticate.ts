@@ -6,9 +6,10 @@ import { refusal } from '../domain/refusal.ts';
 import { type Account, findAccountByEmail, matchesApiKey } from '../store/accounts.ts';
 import { findToken } from '../store/applications.ts';
 import { cached, type Db } from '../store/database/db.ts';
+import type { Target } from './http/respond.ts';
 
 /** Throws `unauthorized`. Reads headers and query only, so that no body is read before authentication. */
-export function authenticate(db: Db, request: Request, url: URL): Caller {
+export function authenticate(db: Db, request: Request, url: Target): Caller {
   const header = request.headers.get('authorization');
   const queryTokens = url.search === '' ? [] : url.searchParams.getAll('oauth_token');
   if (queryTokens.length + (header === null ? 0 : 1) !== 1) throw refusal('unauthorized');

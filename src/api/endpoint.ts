@@ -25,6 +25,7 @@ import type { LogSearch } from '../store/result/search-builds.ts';
 import type { Snapshot } from '../store/snapshots.ts';
 import { type Fields, pageFields, type Values } from './fields.ts';
 import type { ByteRange } from './http/range.ts';
+import type { Target } from './http/respond.ts';
 import type { LogFeeds } from './log-feed.ts';
 import type { Metrics } from './metrics.ts';
 import { type FindResources, type ParamsIn, type ResourcesIn, resourcesOf } from './resources.ts';
@@ -127,7 +128,7 @@ export type Call<
     request: Request;
     /** For an endpoint that reads its body itself: the body as it arrives. */
     body: AsyncIterable<Uint8Array>;
-    url: URL;
+    url: Target;
     params: Readonly<Record<ParamsIn<Path>, string>>;
     /** For streams. With HTTP/2 it is a compatible object. */
     outgoing: ServerResponse;
@@ -169,7 +170,7 @@ type Definition<
   access: A;
   scope: Scope | undefined;
   /** Whether an account that owes payment may still call it for what it owns. */
-  allowUnpaid?(url: URL): boolean;
+  allowUnpaid?(url: Target): boolean;
   fields?: F;
   query?: Q;
   /** A body that the handler reads itself, by media type. `example` is what curl needs to send one. */

@@ -17,6 +17,7 @@ import { authenticate } from './authenticate.ts';
 import { buildRecord } from './builds.ts';
 import { present as presentDependency, requireOwner } from './dependencies.ts';
 import { type Call, endpoint, type Services } from './endpoint.ts';
+import type { Target } from './http/respond.ts';
 import { type EventStream, frame, openStream, streamResponse } from './http/stream.ts';
 import type { LogReader } from './log-feed.ts';
 
@@ -256,7 +257,7 @@ function begin(call: Call, scope: Scope, canSee: (caller: Caller) => unknown): E
 function isStillAllowed(
   db: Db,
   request: Request,
-  url: URL,
+  url: Target,
   scope: Scope,
   canSee: (caller: Caller) => unknown,
 ): boolean {

@@ -1,10 +1,10 @@
 // The cost of API requests: reading and creating a record compared with bare routes, a thousand callers compared with one,
 // a page of a long list compared with a short one, and idling. Every figure is a ratio of alternating rounds in one run, so
 // that a busy machine affects both sides. Names after `scripts/bench api` select parts: record, post, paced, pages, start.
+import { once } from 'node:events';
 import { cpSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { TLSSocket } from 'node:tls';
 import { parseArgs } from 'node:util';
 import { generateKeyPair } from '../../src/domain/ssh-key.ts';
 import { createAccount } from '../../src/store/accounts.ts';
@@ -26,6 +26,7 @@ import {
   residentBytesOf,
   startChild,
 } from './support.ts';
+import type { Load } from './support-paced.ts';
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
@@ -225,47 +226,34 @@ async function comparePost(data: string, projectId: bigint): Promise<void> {
 }
 
 const CALLERS = 1_000;
-const PACE_MS = 1_000;
 const PACED_SECONDS = 5;
-
-/** The 99th percentile of the latencies of callers that each send a request every PACE_MS, at a time of their own. */
-async function measurePaced(sockets: readonly TLSSocket[], request: Buffer, paceMs: number, seconds: number) {
-  const latencies: number[] = [];
-  const endsAt = performance.now() + seconds * 1_000;
-  await Promise.all(
-    sockets.map(async socket => {
-      for (let at = performance.now() + Math.random() * paceMs; at < endsAt; at += paceMs) {
-        await new Promise(resolve => setTimeout(resolve, Math.max(0, at - performance.now())));
-        const startedAt = performance.now();
-        await askOnce(socket, request);
-        latencies.push(performance.now() - startedAt);
-      }
-    }),
-  );
-  return latencies.toSorted((a, b) => a - b)[Math.floor(latencies.length * 0.99)] as number;
-}
+const PACED_ROUNDS = 5;
 
 async function comparePaced(data: string, projectId: bigint, executable: string): Promise<void> {
   const assay = await startAssay(executable, data);
-  const request = requestBytes(`/projects/${projectId}`, auth);
-  const sockets: TLSSocket[] = [];
-  for (let at = 0; at <= CALLERS; at += 1) {
-    const socket = await openSocket(assay.port, assay.ca);
-    // Only a request with credentials exempts a connection from the limits for unknown callers.
-    await askOnce(socket, request);
-    sockets.push(socket);
-  }
-  const alone = sockets.splice(CALLERS);
+  const script = join(import.meta.dirname, 'support-paced.ts');
+  const address = [String(assay.port), join(data, 'tls/ca.pem'), `/projects/${projectId}`, auth];
+  const callers = await startChild([process.execPath, script, ...address], {
+    port: assay.port,
+    ready: /ready/,
+    ipc: true,
+  });
+  const measure = async (load: Load) => {
+    const signal = AbortSignal.timeout(60_000);
+    const answered = once(callers.process, 'message', { signal });
+    callers.process.send(load);
+    return (await answered)[0] as number;
+  };
   const { one, other, ratio } = await alternate(
-    3,
-    () => measurePaced(sockets, request, PACE_MS, PACED_SECONDS),
-    () => measurePaced(alone, request, 10, PACED_SECONDS),
+    PACED_ROUNDS,
+    () => measure({ callers: CALLERS, paceMs: 1_000, seconds: PACED_SECONDS }),
+    () => measure({ callers: 1, paceMs: 10, seconds: PACED_SECONDS }),
   );
   console.log(
     `GET of a project, p99: ${one.toFixed(2)} ms with ${CALLERS} callers, each one request per second; ${other.toFixed(2)} ms with one caller`,
   );
   report(`p99 with ${CALLERS} paced callers, ratio to one caller`, ratio, '≤', 2);
-  for (const socket of [...sockets, ...alone]) socket.destroy();
+  await callers.end();
   await assay.end();
 }
 

@@ -55,6 +55,7 @@ type Connection = {
   markAuthenticated(): void;
   /** Requests that are being handled. */
   requests: number;
+  /** Of HTTP/1.1. Undefined before the first one, and after one that is complete: idle connections keep no responses in memory. */
   latestResponse: ServerResponse | undefined;
   hasServed: boolean;
   /** When the last request started or ended. */
@@ -208,13 +209,15 @@ export function watchConnections(
       (outgoing as Tracked)[CONNECTION] = connection;
       responses.add(outgoing);
       connection.requests += 1;
-      connection.latestResponse = outgoing;
+      if (!stream) connection.latestResponse = outgoing;
       connection.hasServed = true;
       connection.activeAt = performance.now();
       outgoing.on('close', () => {
         responses.delete(outgoing);
         connection.requests -= 1;
         connection.activeAt = performance.now();
+        if (incoming.complete && outgoing.shouldKeepAlive && connection.latestResponse === outgoing)
+          connection.latestResponse = undefined;
         if (isClosing && !stream) incoming.socket.destroySoon();
       });
       if (stream) handleInTurn(connection, stream, limits, respond);

@@ -9,8 +9,11 @@ const MAX_CALLBACK = 128;
 /** Compressing less costs more than it saves. */
 const MIN_COMPRESSED_LENGTH = 8 * 1024;
 
+/** The requested path and query: a URL, or what a request without a query needs of one. */
+export type Target = Readonly<Pick<URL, 'pathname' | 'search' | 'searchParams'>>;
+
 /** The JSON-P function of a GET; undefined if there is none. Throws a refusal if it is not a plain name. */
-export function readCallback(method: string, url: URL): string | undefined {
+export function readCallback(method: string, url: Target): string | undefined {
   if (url.search === '' || (method !== 'GET' && method !== 'HEAD')) return undefined;
   const callback = url.searchParams.getAll('callback').at(-1);
   if (callback === undefined) return undefined;
@@ -71,7 +74,7 @@ export function respondLongText(
 }
 
 /** The value of the Link header: the same request from `id` on, without credentials. */
-export function nextLink(baseUrl: string, url: URL, by: 'before' | 'after', id: bigint): string {
+export function nextLink(baseUrl: string, url: Target, by: 'before' | 'after', id: bigint): string {
   const next = new URL(`${baseUrl}${url.pathname}${url.search}`);
   next.searchParams.delete('oauth_token');
   next.searchParams.set(by, id.toString());

@@ -20,6 +20,7 @@ import { type Server, startServer } from '../../../src/api/http/server.ts';
 import { frame as eventFrame, openStream, streamResponse } from '../../../src/api/http/stream.ts';
 import { ensureCertificate } from '../../../src/engine/certificate.ts';
 import { createLog } from '../../../src/log.ts';
+import { collectGarbage } from '../../support/garbage.ts';
 import { holdConnection } from '../../support/held-connection.ts';
 import {
   CONTINUATION,
@@ -52,6 +53,7 @@ const patient: ConnectionLimits = {
 /** `/stream` stays open; the query `known` counts as credentials. Counts the requests that it handles. */
 async function serve(context: TestContext, limits: Partial<ConnectionLimits>) {
   const counts = { requests: 0 };
+  const seen: WeakRef<ServerResponse>[] = [];
   const server: Server = await startServer({
     host: '127.0.0.1',
     port: 0,
@@ -61,6 +63,7 @@ async function serve(context: TestContext, limits: Partial<ConnectionLimits>) {
     clientKeyOf: address => (address === '127.0.0.9' ? undefined : address),
     fetch: (request: Request, { outgoing }: { outgoing: ServerResponse }) => {
       counts.requests += 1;
+      seen.push(new WeakRef(outgoing));
       const { pathname, search } = new URL(request.url);
       if (search === '?known') markAuthenticated(outgoing);
       if (pathname !== '/stream') return new Response('pong');
@@ -69,7 +72,7 @@ async function serve(context: TestContext, limits: Partial<ConnectionLimits>) {
     },
   });
   context.after(() => server.close());
-  return Object.assign(server, { counts });
+  return Object.assign(server, { counts, seen });
 }
 
 async function open({ port }: Server, ALPNProtocols = ['http/1.1'], localAddress = '127.0.0.1') {
@@ -224,4 +227,19 @@ test('a client that abandons many streams after they started is still served', a
   const stream = session.request({ ':path': '/ping' });
   assert.equal((await once(stream, 'response'))[0][':status'], 200);
   session.destroy();
+});
+
+test('an idle connection keeps no response in memory', async context => {
+  const server = await serve(context, {});
+  const socket = await open(server);
+  for (const _ of [1, 2]) assert.match(await ask(socket, '/ping'), /pong/);
+  // A response is released a few turns after its last byte.
+  for (let turns = 0; turns < 100 && server.seen.some(response => response.deref()); turns += 1) {
+    await wait(10);
+    collectGarbage();
+  }
+  assert.ok(server.seen.every(response => response.deref() === undefined));
+  // The connection is still open.
+  assert.match(await ask(socket, '/ping'), /pong/);
+  socket.destroy();
 });

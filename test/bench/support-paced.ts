@@ -1,0 +1,59 @@
+// Callers that each send a request at a steady pace, at a time of their own. Answers each message, a kind of load, with the
+// 99th percentile of the latencies. It is a process of its own, as callers are: the benchmark must not delay them. It does
+// as little as possible for each request, because it takes its processor from the server.
+import { readFileSync } from 'node:fs';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { TLSSocket } from 'node:tls';
+import { askOnce, openSocket, requestBytes } from './support.ts';
+
+export type Load = { callers: number; paceMs: number; seconds: number };
+type Caller = { socket: TLSSocket; at: number; askedAt: number; missingBytes: number };
+
+const [port = '', caFile = '', path = '', auth = ''] = process.argv.slice(2);
+const ca = readFileSync(caFile, 'utf8');
+const request = requestBytes(path, auth);
+const callers: Caller[] = [];
+let responseBytes = 0;
+let latencies: number[] = [];
+
+process.on('message', (load: Load) => void measure(load).then(p99 => process.send?.(p99)));
+process.on('disconnect', () => process.exit());
+console.log('ready');
+
+async function openCaller(): Promise<Caller> {
+  const socket = await openSocket(Number(port), ca);
+  // Only a request with credentials exempts a connection from the limits for unknown callers.
+  responseBytes = (await askOnce(socket, request)).length;
+  const caller: Caller = { socket, at: 0, askedAt: 0, missingBytes: 0 };
+  socket.on('data', part => {
+    caller.missingBytes -= part.length;
+    if (caller.missingBytes === 0) latencies.push(performance.now() - caller.askedAt);
+  });
+  return caller;
+}
+
+async function measure({ callers: count, paceMs, seconds }: Load): Promise<number> {
+  while (callers.length < count) callers.push(await openCaller());
+  latencies = [];
+  const startedAt = performance.now();
+  const endsAt = startedAt + seconds * 1_000;
+  const taking = callers.slice(0, count);
+  for (const caller of taking) caller.at = startedAt + Math.random() * paceMs;
+  // Their order is the same in every period.
+  taking.sort((one, other) => one.at - other.at);
+  let asked = 0;
+  for (; ; asked += 1) {
+    const caller = taking[asked % count] as Caller;
+    if (caller.at > endsAt) break;
+    for (let leftMs = caller.at - performance.now(); leftMs > 0; leftMs = caller.at - performance.now())
+      await delay(leftMs);
+    while (caller.missingBytes > 0) await delay(1);
+    if (caller.missingBytes < 0) throw new Error('responses differ in length');
+    caller.missingBytes = responseBytes;
+    caller.askedAt = performance.now();
+    caller.socket.write(request);
+    caller.at += paceMs;
+  }
+  while (latencies.length < asked) await delay(1);
+  return latencies.toSorted((one, other) => one - other)[Math.floor(asked * 0.99)] as number;
+}
