@@ -40,17 +40,21 @@ const firstUnfinishedDeploys = firstOfEachProject('deploys', unfinished.deploy);
 /** The first waiting build of each project. */
 export const listFirstWaitingBuilds = (db: Db): First[] => firstWaitingBuilds(db).all();
 
-export function listRunningBuilds(db: Db): Build[] {
-  return db.orm.select().from(builds).where(sql`build_state = 'running'`).all();
-}
-
-export function listCompiling(db: Db): Dependency[] {
-  return db.orm
+// What runs is read every second.
+const running = prepared(db => db.orm.select().from(builds).where(sql`build_state = 'running'`).prepare());
+const compiling = prepared(db =>
+  db.orm
     .select()
     .from(dependencies)
     .where(and(unfinishedDependency, eq(dependencies.compileState, 'compiling')))
-    .all();
-}
+    .prepare(),
+);
+const fetching = prepared(db =>
+  db.orm.select().from(buildRequests).where(sql`build_state = 'fetching'`).prepare(),
+);
+export const listRunningBuilds = (db: Db): Build[] => running(db).all();
+export const listCompiling = (db: Db): Dependency[] => compiling(db).all();
+export const listFetching = (db: Db): BuildRequest[] => fetching(db).all();
 
 /** Running and waiting compiles of all accounts, longest waiting first. */
 export function listUnfinishedCompiles(
@@ -65,10 +69,6 @@ export function listUnfinishedCompiles(
     .orderBy(asc(dependencies.enqueuedAt))
     .limit(limit)
     .all();
-}
-
-export function listFetching(db: Db): BuildRequest[] {
-  return db.orm.select().from(buildRequests).where(sql`build_state = 'fetching'`).all();
 }
 
 /** The first waiting request of each project, without those for snapshots. */
