@@ -1,7 +1,6 @@
 // Loads the commands of the server. In the executable they are a file of their own, because compiling them takes longer
 // than many commands of the client. The compiled code of `assay serve` is kept in the data directory for the next start.
 
-import { createHash } from 'node:crypto';
 import {
   closeSync,
   fstatSync,
@@ -15,7 +14,7 @@ import { createRequire, isBuiltin } from 'node:module';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { Script } from 'node:vm';
-import { zstdDecompressSync } from 'node:zlib';
+import { crc32, zstdDecompressSync } from 'node:zlib';
 import { findAsset } from './asset.ts';
 import { dataDirectoryOf } from './config.ts';
 import { codeCachePath } from './store/data/paths.ts';
@@ -26,7 +25,7 @@ type ServerModule = typeof import('./cli.ts');
 const KEEP_AFTER_MS = 3_000;
 /** Requests wait while the compiled code is copied. A server that is busier than this does it later. */
 const MAX_UTILIZATION = 0.2;
-const DIGEST_BYTES = 32;
+const CHECKSUM_BYTES = 16;
 /** Larger than the text of the server: decompressing it in parts takes longer. */
 const CHUNK_BYTES = 8 * 1024 ** 2;
 
@@ -85,9 +84,14 @@ function findCachePath(argv: readonly string[]): string | undefined {
   return codeCachePath(dataDirectoryOf(values.data?.toString(), process.env));
 }
 
-/** V8 compares only its own version and the length of the text, so a digest covers the text and the compiled code. */
-const digestOf = (packed: Buffer, compiled: Buffer) =>
-  createHash('sha256').update(packed).update(compiled).digest();
+/**
+ * V8 compares only its own version and the length of the text, so a checksum covers the text and the compiled code. It finds
+ * accidents. Nobody else can write the file, and a cryptographic hash would make the start 10 ms longer.
+ */
+function checksumOf(packed: Buffer, compiled: Buffer): Buffer {
+  const checksum = new Uint32Array([packed.length, crc32(packed), compiled.length, crc32(compiled)]);
+  return Buffer.from(checksum.buffer);
+}
 
 /** Undefined if there is none, or if it is not from this code or could have been written by somebody else. */
 function readCache(path: string, packed: Buffer): Buffer | undefined {
@@ -98,8 +102,8 @@ function readCache(path: string, packed: Buffer): Buffer | undefined {
     const isOurs = status.isFile() && status.uid === process.getuid?.() && (status.mode & 0o022) === 0;
     if (!isOurs) return undefined;
     const bytes = readFileSync(file);
-    const compiled = bytes.subarray(DIGEST_BYTES);
-    return digestOf(packed, compiled).equals(bytes.subarray(0, DIGEST_BYTES)) ? compiled : undefined;
+    const compiled = bytes.subarray(CHECKSUM_BYTES);
+    return checksumOf(packed, compiled).equals(bytes.subarray(0, CHECKSUM_BYTES)) ? compiled : undefined;
   } catch {
     return undefined;
   } finally {
@@ -107,11 +111,11 @@ function readCache(path: string, packed: Buffer): Buffer | undefined {
   }
 }
 
-/** Failing is harmless: the next start takes longer. A file that was cut off by a power failure has the wrong digest. */
+/** Failing is harmless: the next start takes longer. A file that was cut off by a power failure has the wrong checksum. */
 function writeCache(path: string, packed: Buffer, compiled: Buffer): void {
   const temporaryPath = `${path}.new`;
   try {
-    writeFileSync(temporaryPath, Buffer.concat([digestOf(packed, compiled), compiled]), { mode: 0o600 });
+    writeFileSync(temporaryPath, Buffer.concat([checksumOf(packed, compiled), compiled]), { mode: 0o600 });
     renameSync(temporaryPath, path);
   } catch {}
 }
