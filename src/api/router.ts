@@ -172,7 +172,7 @@ function createHandler(
 const NO_FIELDS: SentFields = new Map();
 const NO_PARAMETERS = new URLSearchParams();
 
-/** Most requests have no query, and parsing a URL takes as long as reading a row. */
+/** Most requests have no query, so their URL need not be parsed. */
 function targetOf(url: string): Target {
   if (url.includes('?') || url.includes('#')) return new URL(url);
   return {

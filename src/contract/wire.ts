@@ -24,7 +24,7 @@ export function idPair<Name extends string>(
 ): Record<Name, unknown> & Record<`${Name}_str`, string> {
   const digits = id?.toString() ?? '';
   const value = id === null ? null : rawJSON(digits);
-  // Computed names take three times as long, and most records have only this one.
+  // Almost every record has this pair, and computed names take longer.
   const pair: unknown =
     name === 'id' ? { id: value, id_str: digits } : { [name]: value, [`${name}_str`]: digits };
   return pair as ReturnType<typeof idPair<Name>>;
