@@ -571,7 +571,7 @@ test('an interrupt stops git and removes everything', async () => {
     root,
     'config',
     'filter.slow.clean',
-    `echo > '${base}/begun'; until [ -e '${base}/stop' ]; do sleep 0.1; done`,
+    `echo > '${base}/begun'; while [ -e '${base}/begun' ]; do sleep 0.1; done`,
   );
   put(root, '.gitattributes', '*.slow filter=slow\n');
   put(root, 'a.slow');
@@ -583,6 +583,6 @@ test('an interrupt stops git and removes everything', async () => {
   while (!existsSync(join(base, 'begun'))) await new Promise(resolve => setImmediate(resolve));
   interrupt.abort(new Error('stopped'));
   await assert.rejects(taken, /stopped/);
-  put(base, 'stop');
+  rmSync(join(base, 'begun'));
   assert.deepEqual(readdirSync(temporary), []);
 });
