@@ -1,5 +1,7 @@
 // The results of tests in a build, as its test reports state them.
 
+import { countOf, formatCount } from '../text/count.ts';
+
 export const testResults = ['passed', 'failed', 'errored', 'skipped'] as const;
 export type TestResult = (typeof testResults)[number];
 
@@ -32,12 +34,10 @@ export function addCounts(all: readonly (TestCounts | null)[]): TestCounts | und
 
 /** Such as `2 new test failures, 5 known` or `120 tests passed`. */
 export function describeCounts({ passed, failed, errored, newFailures }: TestCounts): string {
-  const many = (count: number, noun: string) =>
-    `${count.toLocaleString('en')} ${noun}${count === 1 ? '' : 's'}`;
   const failures = failed + errored;
-  if (failures === 0) return `${many(passed, 'test')} passed`;
-  const known = failures === newFailures ? '' : `, ${(failures - newFailures).toLocaleString('en')} known`;
-  return `${newFailures === 0 ? 'no new test failures' : many(newFailures, 'new test failure')}${known}`;
+  if (failures === 0) return `${countOf(passed, 'test')} passed`;
+  const known = failures === newFailures ? '' : `, ${formatCount(failures - newFailures)} known`;
+  return `${newFailures === 0 ? 'no new test failures' : countOf(newFailures, 'new test failure')}${known}`;
 }
 
 /** A test case of a report. A case that a report repeats is one test. */

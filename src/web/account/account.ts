@@ -5,6 +5,7 @@ import type { SentFields } from '../../api/http/body.ts';
 import { type Errors, Refusal, refusal } from '../../domain/refusal.ts';
 import { parseDisplay } from '../../domain/registration.ts';
 import { hashPassword } from '../../domain/secret.ts';
+import { countOf } from '../../domain/text/count.ts';
 import type { Theme } from '../../domain/theme.ts';
 import {
   deleteOtherSessions,
@@ -17,15 +18,7 @@ import {
 } from '../../store/accounts.ts';
 import { listTokens } from '../../store/applications.ts';
 import { listWallLinks } from '../../store/wall-links.ts';
-import {
-  copyText,
-  countOf,
-  linkButton,
-  pageHead,
-  propertyList,
-  relativeTime,
-  table,
-} from '../frame/components.ts';
+import { copyText, linkButton, pageHead, propertyList, relativeTime, table } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, selectField, submitButton, textField } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { form, orShowAgain, page, type Route } from '../frame/route.ts';

@@ -3,6 +3,7 @@
 import { html } from 'hono/html';
 import type { SentFields } from '../../api/http/body.ts';
 import { parseAccountChange, parseNewAccount } from '../../domain/registration.ts';
+import { countOf } from '../../domain/text/count.ts';
 import { type Account, findAccount, listAccounts } from '../../store/accounts.ts';
 import { countByState, sumArtifacts } from '../../store/counts.ts';
 import { findStoredValue } from '../../store/database/stored-values.ts';
@@ -13,7 +14,6 @@ import { listUnfinishedBuilds, listUnfinishedCompiles } from '../../store/queue.
 import { changeAccount, registerAccount, resetAccount, type Secrets } from '../../store/registration.ts';
 import {
   copyText,
-  countOf,
   filterBox,
   formatSize,
   linkButton,

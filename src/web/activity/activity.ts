@@ -3,6 +3,7 @@
 import { html, raw } from 'hono/html';
 import { type BuildRequestState, buildRequestMachine, isFinishedRequest } from '../../domain/build.ts';
 import { parseId } from '../../domain/id.ts';
+import { countOf } from '../../domain/text/count.ts';
 import {
   type ActivityFilter,
   type ActivityPage,
@@ -16,7 +17,6 @@ import {
 import { estimateSeconds } from '../../store/estimates.ts';
 import { listVisibleIds, PROJECTS_RANKED, type Viewer } from '../../store/project-ranking.ts';
 import {
-  countOf,
   emptyState,
   FIRST_PAGE,
   formatDuration,

@@ -5,6 +5,7 @@ import { dependencies } from '../../api/dependencies.ts';
 import { followDependency } from '../../api/firehose.ts';
 import { errorMessage } from '../../contract/error-text.ts';
 import { LAUNCH_SECONDS, marketplaceState, UNFINISHED_COMPILES } from '../../domain/dependency.ts';
+import { countOf } from '../../domain/text/count.ts';
 import { findArtifact } from '../../store/artifacts.ts';
 import { dependencyLogPath } from '../../store/data/paths.ts';
 import { type Dependency, findDependency } from '../../store/dependencies.ts';
@@ -15,7 +16,6 @@ import {
   listRelated,
 } from '../../store/dependency-use.ts';
 import {
-  countOf,
   formatDuration,
   formatSize,
   linkButton,

@@ -3,6 +3,7 @@
 import { html } from 'hono/html';
 import { suites } from '../../api/suites.ts';
 import { refusal } from '../../domain/refusal.ts';
+import { countOf } from '../../domain/text/count.ts';
 import {
   canCompileAgain,
   listDependents,
@@ -11,7 +12,6 @@ import {
 } from '../../store/dependency-use.ts';
 import { findVisibleProject, listVisibleProjects } from '../../store/projects.ts';
 import { listSuiteNames } from '../../store/suites.ts';
-import { countOf } from '../frame/components.ts';
 import { actionButton, formTo, renderForm, selectField, submitButton } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
 import { type Html, perform } from '../frame/visit.ts';

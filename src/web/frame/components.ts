@@ -55,13 +55,6 @@ export function formatSize(bytes: number): string {
   return `${power === 0 || amount >= 100 ? Math.round(amount) : amount.toFixed(1)} ${units[power]}`;
 }
 
-/** 1,234: in groups of three digits. Intl.NumberFormat would make the start 15 ms longer. */
-export const formatCount = (count: number) => String(count).replace(/\B(?=(\d{3})+$)/g, ',');
-
-/** 1 test, 1,234 tests. */
-export const countOf = (count: number, noun: string) =>
-  count === 1 ? `1 ${noun}` : `${formatCount(count)} ${noun}s`;
-
 export function pageHead(
   title: Html | string,
   options: {

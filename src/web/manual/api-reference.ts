@@ -16,6 +16,7 @@ import {
 } from '../../contract/events.ts';
 import { exampleOf } from '../../contract/examples.ts';
 import type { JsonSchema } from '../../contract/wire.ts';
+import { formatCount } from '../../domain/text/count.ts';
 import { filterBox, pageHead } from '../frame/components.ts';
 import type { Guest, Html, View } from '../frame/visit.ts';
 import { render } from './html.ts';
@@ -162,15 +163,16 @@ const renderFields = (title: string, fields: DescribedFields, requiredNote = 're
   );
 
 function renderLimits(schema: JsonSchema): Html[] {
-  const number = (value: unknown) => Number(value).toLocaleString('en');
   return [
     ...(Array.isArray(schema.enum)
       ? [html` One of ${schema.enum.map((one, at) => html`${at === 0 ? '' : ', '}<code>${one}</code>`)}.`]
       : []),
     ...(schema.maxLength === undefined || schema.enum
       ? []
-      : [html` At most ${number(schema.maxLength)} bytes.`]),
-    ...(schema.maximum === undefined ? [] : [html` From ${schema.minimum} to ${number(schema.maximum)}.`]),
+      : [html` At most ${formatCount(Number(schema.maxLength))} bytes.`]),
+    ...(schema.maximum === undefined
+      ? []
+      : [html` From ${schema.minimum} to ${formatCount(Number(schema.maximum))}.`]),
     ...(schema.default === undefined ? [] : [html` Default <code>${schema.default}</code>.`]),
   ];
 }

@@ -5,6 +5,7 @@ import { notifications } from '../../api/notifications.ts';
 import { presentDelivery, presentNotification } from '../../contract/records/notification.ts';
 import { indentJson } from '../../contract/wire.ts';
 import { forgeLabel, forgeRequests } from '../../domain/commit-status.ts';
+import { countOf, formatCount } from '../../domain/text/count.ts';
 import { findBuild, findBuildRequest, findCommit } from '../../store/builds.ts';
 import { findVisibleDependency } from '../../store/dependencies.ts';
 import { findDeploy } from '../../store/deploys.ts';
@@ -12,15 +13,7 @@ import { type Delivery, findBlocking, findDelivery } from '../../store/notificat
 import { findMessage } from '../../store/outbox.ts';
 import { findStatus } from '../../store/statuses.ts';
 import { findTrigger } from '../../store/trigger/triggers.ts';
-import {
-  countOf,
-  formatCount,
-  linkButton,
-  olderLink,
-  propertyList,
-  relativeTime,
-  table,
-} from '../frame/components.ts';
+import { linkButton, olderLink, propertyList, relativeTime, table } from '../frame/components.ts';
 import { actionButton, formTo } from '../frame/form.ts';
 import { action, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';

@@ -3,6 +3,7 @@
 
 import { html } from 'hono/html';
 import { figuresOf } from '../../domain/result/history.ts';
+import { countOf, formatCount } from '../../domain/text/count.ts';
 import {
   type BriefRun,
   listProjectBranches,
@@ -16,10 +17,8 @@ import {
 import { countFlakyTests } from '../../store/result/tests.ts';
 import { findRepositoryBranch } from '../../store/trigger/firings.ts';
 import {
-  countOf,
   emptyState,
   FIRST_PAGE,
-  formatCount,
   formatDuration,
   hrefWith,
   linkButton,

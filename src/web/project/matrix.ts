@@ -4,6 +4,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { html } from 'hono/html';
 import { type BuildState, type CommitState, isFinishedBuild, isRerunCandidate } from '../../domain/build.ts';
 import { parseId } from '../../domain/id.ts';
+import { formatCount } from '../../domain/text/count.ts';
 import {
   type CommitFilter,
   type CommitPage,
@@ -22,7 +23,6 @@ import { listSuiteNames } from '../../store/suites.ts';
 import {
   emptyState,
   FIRST_PAGE,
-  formatCount,
   formatDuration,
   hrefWith,
   linkButton,

@@ -5,20 +5,14 @@ import { artifacts } from '../../api/result/artifacts.ts';
 import { isFinishedBuild } from '../../domain/build.ts';
 import { refusal } from '../../domain/refusal.ts';
 import { contentTypeOf, isHtml, isImage } from '../../domain/result/content-type.ts';
+import { countOf, formatCount } from '../../domain/text/count.ts';
 import type { Build } from '../../store/builds.ts';
 import { buildFilesPath } from '../../store/data/paths.ts';
 import { findVisibleProject } from '../../store/projects.ts';
 import { isNewestOfBranch } from '../../store/result/artifact-retention.ts';
 import { type BuildArtifact, listArtifactPaths } from '../../store/result/build-artifacts.ts';
 import { findSuite } from '../../store/suites.ts';
-import {
-  countOf,
-  emptyState,
-  formatCount,
-  formatSize,
-  linkButton,
-  relativeTime,
-} from '../frame/components.ts';
+import { emptyState, formatSize, linkButton, relativeTime } from '../frame/components.ts';
 import { actionButton, formTo } from '../frame/form.ts';
 import { commonHeaders } from '../frame/headers.ts';
 import { respondRedirect } from '../frame/layout.ts';

@@ -4,6 +4,7 @@ import { html } from 'hono/html';
 import { isFinishedBuild, isRerunCandidate } from '../../domain/build.ts';
 import { HOST_IMAGE } from '../../domain/names.ts';
 import type { TestCounts } from '../../domain/result/test-result.ts';
+import { formatCount } from '../../domain/text/count.ts';
 import { shellQuote } from '../../domain/text/shell.ts';
 import {
   type Build,
@@ -18,7 +19,6 @@ import { estimateSeconds } from '../../store/estimates.ts';
 import { findSuite, type Suite } from '../../store/suites.ts';
 import {
   copyText,
-  formatCount,
   formatDuration,
   navItem,
   pageHead,

@@ -4,11 +4,11 @@ import { html } from 'hono/html';
 import { diff } from '../../api/result/diff.ts';
 import { Refusal } from '../../domain/refusal.ts';
 import type { Cause } from '../../domain/result/build-diff.ts';
+import { formatCount } from '../../domain/text/count.ts';
 import { type Build, findBuild, findBuildRequest, findCommit } from '../../store/builds.ts';
 import { type ComparableBuild, listComparable } from '../../store/result/comparable-builds.ts';
 import {
   emptyState,
-  formatCount,
   formatDuration,
   formatSize,
   type Row,

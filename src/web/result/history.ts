@@ -4,15 +4,8 @@
 import { html } from 'hono/html';
 import { durationOf, type Figures, type HistoryRun, isFailedRun } from '../../domain/result/history.ts';
 import type { TestCounts } from '../../domain/result/test-result.ts';
-import {
-  countOf,
-  FIRST_PAGE,
-  formatCount,
-  formatDuration,
-  hrefWith,
-  relativeTime,
-  table,
-} from '../frame/components.ts';
+import { countOf, formatCount } from '../../domain/text/count.ts';
+import { FIRST_PAGE, formatDuration, hrefWith, relativeTime, table } from '../frame/components.ts';
 import { stateBadge, stateLabel } from '../frame/state.ts';
 import type { Html } from '../frame/visit.ts';
 import { barChart, formatRate, rateChart } from './chart.ts';

@@ -1,9 +1,9 @@
 // What a reader of a build wants to know first about its tests: which of them fail that did not fail before.
 
 import { html } from 'hono/html';
+import { countOf, formatCount } from '../../domain/text/count.ts';
 import { findBuild } from '../../store/builds.ts';
 import { findReport, listBuildTests } from '../../store/result/build-tests.ts';
-import { countOf, formatCount } from '../frame/components.ts';
 import { stateMark } from '../frame/state.ts';
 import type { Html } from '../frame/visit.ts';
 import { type BuildVisit, buildHref } from './build-frame.ts';

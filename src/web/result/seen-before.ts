@@ -1,6 +1,7 @@
 // The block on the page of a build that shows whether its error lines were seen in other builds.
 
 import { html } from 'hono/html';
+import { formatCount } from '../../domain/text/count.ts';
 
 import {
   listSeenLines,
@@ -8,7 +9,7 @@ import {
   type SeenBuild,
   type SeenLine,
 } from '../../store/result/failure-lines.ts';
-import { formatCount, linkedTime } from '../frame/components.ts';
+import { linkedTime } from '../frame/components.ts';
 import type { Html } from '../frame/visit.ts';
 import { type BuildVisit, buildHref } from './build-frame.ts';
 import { searchHref } from './search.ts';

@@ -4,16 +4,10 @@ import { html } from 'hono/html';
 import { isFinishedBuild } from '../../domain/build.ts';
 import { parseId } from '../../domain/id.ts';
 import { type TestCounts, type TestResult, testResults } from '../../domain/result/test-result.ts';
+import { formatCount } from '../../domain/text/count.ts';
 import { type BuildTest, findReport, listBuildTests } from '../../store/result/build-tests.ts';
 import { findSuite } from '../../store/suites.ts';
-import {
-  emptyState,
-  formatCount,
-  formatDuration,
-  linkButton,
-  olderLink,
-  table,
-} from '../frame/components.ts';
+import { emptyState, formatDuration, linkButton, olderLink, table } from '../frame/components.ts';
 import { page, type Route } from '../frame/route.ts';
 import { stateLabel } from '../frame/state.ts';
 import type { Html } from '../frame/visit.ts';

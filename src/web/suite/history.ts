@@ -3,10 +3,11 @@
 
 import { html } from 'hono/html';
 import { figuresOf, medianSteps } from '../../domain/result/history.ts';
+import { countOf, formatCount } from '../../domain/text/count.ts';
 import { compareWeeks, listBranches, listRuns, listSteps, type Run } from '../../store/result/runs.ts';
 import { countFlakyTests, listFlakyTests } from '../../store/result/tests.ts';
 import { findRepositoryBranch } from '../../store/trigger/firings.ts';
-import { countOf, emptyState, formatCount, formatDuration, linkButton } from '../frame/components.ts';
+import { emptyState, formatDuration, linkButton } from '../frame/components.ts';
 import type { Html, View } from '../frame/visit.ts';
 import { projectPath, type SuiteVisit, suitePath } from '../project/frame.ts';
 import {

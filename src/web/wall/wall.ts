@@ -4,6 +4,7 @@
 import { html } from 'hono/html';
 import { callerOf } from '../../api/authenticate.ts';
 import type { Caller } from '../../domain/access.ts';
+import { countOf } from '../../domain/text/count.ts';
 import type { Theme } from '../../domain/theme.ts';
 import type { Account } from '../../store/accounts.ts';
 import { estimateSeconds } from '../../store/estimates.ts';
@@ -11,7 +12,7 @@ import { describeWall, type LargeTile, type Wall } from '../../store/wall.ts';
 import { findWallLink, recordWallLinkUse } from '../../store/wall-links.ts';
 import { activityTopics, progressOf } from '../activity/activity.ts';
 import { assetHref } from '../frame/assets.ts';
-import { countOf, formatDuration, relativeTime } from '../frame/components.ts';
+import { formatDuration, relativeTime } from '../frame/components.ts';
 import { notFoundView } from '../frame/error-pages.ts';
 import { respondChanges, respondChangesWhile } from '../frame/page-stream.ts';
 import { open, page, type Route } from '../frame/route.ts';
