@@ -1,6 +1,6 @@
-// Callers that each send a request at a steady pace, at a time of their own. Answers each message, a kind of load, with the
-// 99th percentile of the latencies. It is a process of its own, as callers are: the benchmark must not delay them. It does
-// as little as possible for each request, because it takes its processor from the server.
+// Callers that each send requests at a steady pace, at a time of their own. Each message says how many callers and at what
+// pace; the reply is the 99th percentile of the latencies. It is a separate process, so that the benchmark does not delay
+// the callers, and does little for each request, because it shares the processors with the server.
 import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { TLSSocket } from 'node:tls';
@@ -37,16 +37,16 @@ async function measure({ callers: count, paceMs, seconds }: Load): Promise<numbe
   latencies = [];
   const startedAt = performance.now();
   const endsAt = startedAt + seconds * 1_000;
-  const taking = callers.slice(0, count);
-  for (const caller of taking) caller.at = startedAt + Math.random() * paceMs;
+  const active = callers.slice(0, count);
+  for (const caller of active) caller.at = startedAt + Math.random() * paceMs;
   // Their order is the same in every period.
-  taking.sort((one, other) => one.at - other.at);
+  active.sort((one, other) => one.at - other.at);
   let asked = 0;
   for (; ; asked += 1) {
-    const caller = taking[asked % count] as Caller;
+    const caller = active[asked % count] as Caller;
     if (caller.at > endsAt) break;
-    for (let leftMs = caller.at - performance.now(); leftMs > 0; leftMs = caller.at - performance.now())
-      await delay(leftMs);
+    // A timer may fire up to a millisecond early.
+    while (performance.now() < caller.at) await delay(caller.at - performance.now());
     while (caller.missingBytes > 0) await delay(1);
     if (caller.missingBytes < 0) throw new Error('responses differ in length');
     caller.missingBytes = responseBytes;
