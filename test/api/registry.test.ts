@@ -223,8 +223,8 @@ test('a slow client does not make a layer gather in memory, and one that goes aw
   const { digest } = layers[1] as { digest: string };
   const bytes = () => {
     collectGarbage();
-    const { heapUsed, arrayBuffers, external } = process.memoryUsage();
-    return heapUsed + arrayBuffers + external;
+    const { heapUsed, external } = process.memoryUsage();
+    return heapUsed + external;
   };
   const beforeBytes = bytes();
   const incoming = await open(blobPath(digest), { as: node });
@@ -240,7 +240,9 @@ test('a slow client does not make a layer gather in memory, and one that goes aw
     return isQuiet;
   };
   assert.ok(await pollUntil(WAIT_MS, isFull, Boolean));
-  assert.ok(bytes() - beforeBytes < 24 << 20, `${bytes() - beforeBytes} bytes`);
+  // V8 frees buffers in the background, so right after a collection they may still be counted.
+  const isSmall = () => bytes() - beforeBytes < 12 << 20;
+  assert.ok(await pollUntil(WAIT_MS, isSmall, Boolean), `${bytes() - beforeBytes} bytes`);
   incoming.destroy();
   assert.ok(await pollUntil(WAIT_MS, () => !isArtifactOpen(), Boolean));
   const { status } = await call('/v2/', { as: node });
