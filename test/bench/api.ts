@@ -338,7 +338,7 @@ try {
       `/ping after a start without compiled code, with ${rows} rows: ${first.startMs.toFixed(0)} ms`,
     );
     const starts = [];
-    for (let turn = 0; turn < 5; turn += 1) starts.push(await timeStart(executable, large.data, 1_000));
+    for (let turn = 0; turn < 11; turn += 1) starts.push(await timeStart(executable, large.data, 1_000));
     // V8 returns the memory of the start-up after half a minute.
     const idle = await timeStart(executable, large.data, 45_000);
     report(
