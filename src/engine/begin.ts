@@ -1,8 +1,8 @@
 // The directory in which a container that was started early finds what to run: a named pipe that the container waits for,
 // and the entry that the server writes before it signals. See domain/container/waiting-plan.ts.
 import { execFile } from 'node:child_process';
-import { closeSync, constants, existsSync, openSync, writeSync } from 'node:fs';
-import { chmod, mkdir, rename, rm, writeFile } from 'node:fs/promises';
+import { chmodSync, closeSync, constants, existsSync, mkdirSync, openSync, writeSync } from 'node:fs';
+import { chmod, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { BEGIN_ENTRY, BEGIN_PIPE } from '../domain/container/waiting-plan.ts';
@@ -15,9 +15,9 @@ const pipeIn = (jobDirectory: string) => join(beginDirectory(jobDirectory), BEGI
 const entryIn = (jobDirectory: string) => join(beginDirectory(jobDirectory), BEGIN_ENTRY);
 
 /** Any user of the container can read it. On the host, the data directory protects it. */
-export async function createBegin(jobDirectory: string): Promise<void> {
-  await mkdir(beginDirectory(jobDirectory));
-  await chmod(beginDirectory(jobDirectory), 0o755);
+export function createBegin(jobDirectory: string): void {
+  mkdirSync(beginDirectory(jobDirectory));
+  chmodSync(beginDirectory(jobDirectory), 0o755);
 }
 
 /** The container waits for it, so that it can be started meanwhile. */

@@ -1,7 +1,8 @@
 // Starts containers of suites while their commit is being fetched. Such a container waits and runs nothing. The build that
-// it was started for lets it run, if its plan is still the same. Otherwise it is removed.
+// it was started for lets it run, if its plan is still the same. Otherwise it is removed. The fetch is usually faster than
+// Docker: then the container finds what to run as soon as it has started.
 
-import { existsSync, statSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { isDeepStrictEqual } from 'node:util';
 import type { ContainerPlan } from '../domain/container/container-plan.ts';
@@ -21,9 +22,9 @@ import { jobDirectory, mirrorPath, submoduleMirrors } from '../store/data/paths.
 import { listSuitesOfNewestRequest } from '../store/decisions.ts';
 import type { Project } from '../store/projects.ts';
 import { findSuite, listAllRules, listAllSuites, type Suite } from '../store/suites.ts';
-import { createJobDirectory, type JobOptions, outputFileIn } from './job.ts';
+import { type JobOptions, outputFileIn } from './job.ts';
 import { type PrepareOptions, prepareSuite } from './prepare-suite.ts';
-import { createEnvironment, environmentFileIn } from './suite-variables.ts';
+import { environmentFileIn } from './suite-variables.ts';
 
 type EarlyOptions = PrepareOptions &
   Pick<JobOptions, 'dataDirectory' | 'log'> & {
@@ -31,11 +32,15 @@ type EarlyOptions = PrepareOptions &
     freeSlots(): number;
   };
 
-type EarlyContainer = {
+export type EarlyContainer = {
   /** Whether the engine would create the same container for the plan. */
   fits(plan: ContainerPlan): boolean;
-  /** Lets it run what the plan says. Keep the result until it has ended. */
+  /** Lets it run what the plan says as soon as it has started. Keep the result until it has ended. */
   begin(plan: ContainerPlan): Promise<Disposable>;
+  /** Resolves when it has started. */
+  started: Promise<unknown>;
+  /** Resolves when it has started or failed to, unless it has begun. */
+  settle(): Promise<void>;
   /** Removes it, so that another container can be started for the build. */
   remove(): Promise<void>;
 };
@@ -115,7 +120,6 @@ export function createEarlyStarts(options: EarlyOptions): EarlyStarts {
           isWaiting: true,
           timer: setTimeout(giveUp, WAIT_MS, id),
           container: container.catch(error => {
-            // The build starts another one, and reports the error if there is one again.
             log.debug('container could not be started early', { build: id, cause: error });
             return undefined;
           }),
@@ -167,19 +171,15 @@ async function startWaiting(
   request: BuildRequest,
   buildId: bigint,
 ): Promise<EarlyContainer | undefined> {
-  const { db, host, dataDirectory } = options;
+  const { db, host, dataDirectory, log } = options;
   const suite = findSuite(db, project.id, suiteId);
   if (!suite) return undefined;
   const mirror = mirrorPath(dataDirectory, project.id);
   const submodules = submoduleMirrors(dataDirectory, project.id);
   const directory = jobDirectory(dataDirectory, 'build', buildId);
   const outputFile = outputFileIn(directory);
-  const [prepared] = await Promise.all([
-    prepareSuite(options, suite, request, buildId),
-    createJobDirectory({ directory, outputFile }).then(() =>
-      Promise.all([createBegin(directory), createEnvironment(directory)]),
-    ),
-  ]);
+  createFiles(directory);
+  const prepared = await prepareSuite(options, suite, request, buildId);
   // Its checkout needs a container of its own.
   if (!prepared.image.hasGit) return undefined;
   const mirrorInode = inodeOf(mirror);
@@ -195,22 +195,57 @@ async function startWaiting(
     environmentFile: environmentFileIn(directory),
   });
   const waiting = waitingPlan(plan, beginDirectory(directory));
-  await Promise.all([host.startContainer(waiting), createPipe(directory)]);
+  const pipe = createPipe(directory);
+  const started = Promise.all([host.startContainer(waiting), pipe]);
+  let hasFailed = false;
+  let hasBegun = false;
+  const settled = started.then(
+    () => {},
+    error => {
+      hasFailed = true;
+      log.debug('container could not be started early', { build: buildId, cause: error });
+    },
+  );
   return {
-    // A damaged mirror is replaced by another directory.
+    // If it could not be started, the build starts another one, and reports the error if there is one again. A damaged
+    // mirror is replaced by another directory.
     fits: other =>
+      !hasFailed &&
       isDeepStrictEqual(waitingPlan(other, beginDirectory(directory)), waiting) &&
       inodeOf(mirror) === mirrorInode,
     async begin(planned) {
-      // The rules were checked when it started, which may be a while ago.
-      await Promise.all([writeEntry(directory, renderEntry(planned)), host.engine.protectNetwork()]);
+      hasBegun = true;
+      // The rules were checked when it was started, which may be a while ago.
+      await Promise.all([pipe, writeEntry(directory, renderEntry(planned)), host.engine.protectNetwork()]);
       return signalBegin(directory);
     },
+    started,
+    settle: async () => {
+      if (!hasBegun) await settled;
+    },
     async remove() {
+      await settled;
       await host.engine.removeContainer(plan.name);
       await removeBegin(directory);
     },
   };
+}
+
+/**
+ * The directory of a job, as its container needs it. Synchronous, because the thread pool is busy with the fetch, and the
+ * container would start 10 ms later.
+ */
+function createFiles(directory: string): void {
+  rmSync(directory, { recursive: true, force: true });
+  mkdirSync(directory, { recursive: true, mode: 0o700 });
+  createBegin(directory);
+  for (const [file, mode] of [
+    [outputFileIn(directory), 0o666],
+    [environmentFileIn(directory), 0o644],
+  ] as const) {
+    writeFileSync(file, '');
+    chmodSync(file, mode);
+  }
 }
 
 const inodeOf = (path: string) => statSync(path, { throwIfNoEntry: false })?.ino;

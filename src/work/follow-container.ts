@@ -193,12 +193,15 @@ async function lastStep({ outputFile, nonce }: ContainerRun): Promise<string | u
   return step;
 }
 
-/** If a start gets no answer, checks whether the container has started, so that it never starts twice. */
+/**
+ * If a start gets no answer, checks whether the container has started, so that it never starts twice. `started` is there if
+ * it is being started already.
+ */
 export const startOnce =
-  (host: ContainerHost, plan: ContainerPlan): Start =>
+  (host: ContainerHost, plan: ContainerPlan, started?: Promise<unknown>): Start =>
   async signal => {
     try {
-      await host.startContainer(plan);
+      await (started ?? host.startContainer(plan));
     } catch (error) {
       if (!(error instanceof EngineUnavailable && error.reached)) throw error;
       host.reportUnavailable(error);

@@ -127,7 +127,7 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
         return await start(options, build, job, variables, log, release, early);
       } finally {
         // What it has in Docker is removed next.
-        await early;
+        await (await early)?.settle();
       }
     },
     async resume(log) {
@@ -256,7 +256,6 @@ async function start(
       dependencies,
     });
   recordInputs(attached);
-  // As late as possible, because Docker needs most of the time to start it.
   const early = await starting;
   if (!early) await createJobDirectory(job);
   await writeSecrets(db.vault, build.id, job.directory, variables);
@@ -294,8 +293,9 @@ async function start(
       ...(plan.remote && { remote: { ...plan.remote, layers } }),
     });
     if (early?.fits(container))
-      return followContainer(options, job, log, async () => {
+      return followContainer(options, job, log, async signal => {
         job.held.use(await early.begin(container));
+        await startOnce(host, container, early.started)(signal);
       });
     await early?.remove();
     const start = startOnce(host, container);

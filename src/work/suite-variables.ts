@@ -55,15 +55,11 @@ export async function writeEnvironment(
   if (variables.length === 0 && used.length === 0) return undefined;
   const all = [...variablesOfDependencies(used), ...variables];
   if (areTooLarge(all)) throw new CannotRun(VARIABLES_TOO_LARGE);
-  await createEnvironment(directory, renderEnvironment(all, searchPathsOf(used)));
-  return environmentFileIn(directory);
-}
-
-/** The user of the container reads it. On the host, the job's directory is private. */
-export async function createEnvironment(directory: string, content = ''): Promise<void> {
   const file = environmentFileIn(directory);
-  await writeFile(file, content, { mode: 0o600 });
+  await writeFile(file, renderEnvironment(all, searchPathsOf(used)), { mode: 0o600 });
+  // The user of the container reads it. On the host, the job's directory is private.
   await chmod(file, 0o644);
+  return file;
 }
 
 /** Undefined if there is no file. Throws if it cannot be read, because its values would not be masked. */

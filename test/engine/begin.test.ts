@@ -24,7 +24,7 @@ test('a waiting shell runs the entry once, with its environment, whether it wait
   const job = mkdtempSync(join(tmpdir(), 'assay-begin-'));
   t.after(() => rmSync(job, { recursive: true }));
   assert.ok(!hasBegin(job) && !hasNoEntry(job));
-  await createBegin(job);
+  createBegin(job);
   await createPipe(job);
   assert.ok(hasBegin(job) && hasNoEntry(job));
   const wait = () => {

@@ -7,12 +7,17 @@ import { join } from 'node:path';
 import { Transform } from 'node:stream';
 import { DOCKER_HOST } from './appliance.ts';
 
+type Spoiling = 'break' | 'hang' | 'lose';
+
 export type DockerGate = {
   dockerHost: string;
   shut(): Promise<void>;
   open(): Promise<void>;
-  /** Requests whose first line matches do not reach the engine: the connection is cut, or never answered. */
-  spoil(request: RegExp | undefined, how?: 'break' | 'hang'): void;
+  /**
+   * Requests whose first line matches do not reach the engine: the connection is cut, or never answered. With `lose`, they
+   * reach it, and the connection is cut when it answers.
+   */
+  spoil(request: RegExp | undefined, how?: Spoiling): void;
   close(): Promise<void>;
 };
 
@@ -23,14 +28,17 @@ export function createDockerGate(): DockerGate {
   const engine = DOCKER_HOST.slice('unix://'.length);
   const sockets = new Set<Socket>();
   let server: Server | undefined;
-  let spoiled: { request: RegExp; how: 'break' | 'hang' } | undefined;
+  let spoiled: { request: RegExp; how: Spoiling } | undefined;
   /** Whether a request on this connection was intercepted. */
-  const spoiling = (socket: Socket) => {
+  const spoiling = (socket: Socket, behind: Socket) => {
     let isSpoiled = false;
     return (chunk: Buffer): boolean => {
       isSpoiled ||= spoiled?.request.test(chunk.toString('latin1').split('\r\n', 1)[0] as string) ?? false;
       if (isSpoiled && spoiled?.how === 'break') socket.destroy();
-      return isSpoiled;
+      if (!isSpoiled || spoiled?.how !== 'lose') return isSpoiled;
+      behind.unpipe(socket);
+      behind.once('data', () => socket.destroy());
+      return false;
     };
   };
   const gate: DockerGate = {
@@ -50,7 +58,7 @@ export function createDockerGate(): DockerGate {
           });
         }
         behind.pipe(socket);
-        const spoils = spoiling(socket);
+        const spoils = spoiling(socket, behind);
         const passed = new Transform({
           transform: (chunk, _, done) => done(null, spoils(chunk) ? undefined : chunk),
         });

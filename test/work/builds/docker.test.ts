@@ -143,6 +143,24 @@ describe('While Docker', () => {
     }
   });
 
+  test('loses the answer to the start of a container, the command runs once', async () => {
+    const project = await assay.project();
+    const suite = await project.suite({ command: `${COUNTED}; ls /srv/.assay` });
+    // The container of the second build is started while the commit is being fetched.
+    for (const runs of [1, 2]) {
+      project.repository.add({ message: `Build ${runs}\n`, files: { a: `${runs}` } });
+      gate.spoil(/^POST .*\/containers\/[^/]+\/start/, 'lose');
+      try {
+        const { log } = (await project.run()).of(suite);
+        assert.match(log, new RegExp(`^try ${runs}$`, 'm'));
+        assert.equal(/^begin$/m.test(log), runs === 2, log);
+        assert.doesNotMatch(log, /run again/);
+      } finally {
+        gate.spoil(undefined);
+      }
+    }
+  });
+
   test('has a foreign container, it stays, while nothing of the builds is left', async () => {
     const project = await assay.project();
     await project.runOne({ command: 'exit 1' });
