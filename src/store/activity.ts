@@ -10,7 +10,9 @@ import { finishedRequest, unfinished } from './database/unfinished.ts';
 import { type CommitHead, findCommitHeads } from './overview.ts';
 import {
   findProjectHeads,
+  hasPart,
   listAllVisibleIds,
+  listNamedIds,
   type ProjectHead,
   selectVisible,
   type Viewer,
@@ -189,28 +191,13 @@ const readLight = (db: Db, ids: readonly bigint[]): Light[] =>
     }));
 
 /** The viewer's projects that a filter selects. Undefined if there are too many to list: each row is checked then. */
-type Scope = { viewer: Viewer; ids: bigint[] | undefined; filter: ActivityFilter };
+type Scope = { viewer: Viewer; ids: readonly bigint[] | undefined; filter: ActivityFilter };
 
 export function scopeOf(db: Db, viewer: Viewer, filter: ActivityFilter): Scope {
-  const ids = listAllVisibleIds(db, viewer);
-  if (!ids || filter.project === undefined) return { viewer, ids, filter };
-  const named = projectNames(db).all(jsonOf(ids));
-  return {
-    viewer,
-    ids: named.filter(([, name]) => hasPart(name, filter.project)).map(([id]) => id),
-    filter,
-  };
+  const { project: part } = filter;
+  const ids = part === undefined ? listAllVisibleIds(db, viewer) : listNamedIds(db, { viewer, part });
+  return { viewer, ids, filter };
 }
-
-const projectNames = prepared(({ sqlite }) =>
-  sqlite
-    .prepare<[string], [bigint, string]>(
-      'SELECT project.id, name FROM json_each(?) AS one CROSS JOIN projects AS project ON project.id = one.value',
-    )
-    .raw(),
-);
-
-const hasPart = (name = '', part = '') => name.toLowerCase().includes(part.toLowerCase());
 
 /** The rows that the viewer sees and that match the filter, in the same order. */
 function selectMatching(db: Db, { viewer, ids, filter }: Scope, rows: readonly Light[]): Light[] {
@@ -221,7 +208,7 @@ function selectMatching(db: Db, { viewer, ids, filter }: Scope, rows: readonly L
   return rows.filter(
     ({ projectId, branch, local, createdBy, authorEmail }) =>
       (visible?.has(projectId) ?? true) &&
-      (heads === undefined || hasPart(heads.get(projectId)?.name, filter.project)) &&
+      (heads === undefined || hasPart(heads.get(projectId)?.name ?? '', filter.project ?? '')) &&
       (filter.branch === undefined || (branch === filter.branch && !local)) &&
       (!filter.mine || createdBy === filter.email || authorEmail?.toLowerCase() === filter.email),
   );

@@ -37,26 +37,29 @@ export function findCommitHeads(db: Db, ids: readonly bigint[]): Map<bigint, Com
 type Run = { ms: number; state: BuildRequestState };
 export type ProjectSummary = { commit: CommitHead | undefined; runs: Run[] };
 
-// A list of projects reads many: without drizzle, and as one text for all runs of a project.
-const latestRequests = prepared(({ sqlite }) =>
+// One statement for all projects, without drizzle, and one text for all runs of a project.
+const latestRuns = prepared(({ sqlite }) =>
   sqlite
-    .prepare<[bigint, number], string | null>(
-      `SELECT group_concat(build_state || ' ' || (finished_at - created_at) ORDER BY id) FROM (
-         SELECT id, build_state, created_at, finished_at FROM build_requests
-         WHERE project_id = ? AND local = 0 ORDER BY id DESC LIMIT ?
-       ) WHERE finished_at IS NOT NULL`,
+    .prepare<{ ids: string; runs: number }, [bigint, string | null]>(
+      `SELECT project.value, (
+         SELECT group_concat(run ORDER BY id) FROM (
+           SELECT id, build_state || ' ' || (finished_at - created_at) AS run FROM build_requests
+           WHERE project_id = project.value AND local = 0 ORDER BY id DESC LIMIT @runs
+         )
+       ) FROM json_each(@ids) AS project`,
     )
-    .pluck(),
+    .raw(),
 );
 
-function listLatestRuns(db: Db, projectId: bigint, limit: number): Run[] {
-  const text = latestRequests(db).get(projectId, limit);
-  if (!text) return [];
-  return text.split(',').map(run => {
-    const [state, ms] = run.split(' ');
-    return { ms: Number(ms), state: state as BuildRequestState };
-  });
-}
+const newestCommits = prepared(({ orm }) =>
+  orm
+    .select(headFields)
+    .from(commits)
+    .where(
+      sql`${commits.id} IN (SELECT (SELECT id FROM commits WHERE project_id = project.value AND local = 0 ORDER BY id DESC LIMIT 1) FROM json_each(${sql.placeholder('ids')}) AS project)`,
+    )
+    .prepare(),
+);
 
 /** The newest commit of each project, and the durations of its latest requests, oldest first. Without local runs. */
 export function summarizeProjects(
@@ -65,21 +68,23 @@ export function summarizeProjects(
   runs: number,
 ): Map<bigint, ProjectSummary> {
   const ids = jsonOf(projectIds);
-  const summaries = new Map<bigint, ProjectSummary>(
-    projectIds.map(id => [id, { commit: undefined, runs: listLatestRuns(db, id, runs) }]),
+  const newest = new Map(
+    newestCommits(db)
+      .all({ ids })
+      .map(commit => [commit.projectId, commit]),
   );
-  const newest = db.orm
-    .select(headFields)
-    .from(commits)
-    .where(
-      sql`${commits.id} IN (SELECT (SELECT id FROM commits WHERE project_id = project.value AND local = 0 ORDER BY id DESC LIMIT 1) FROM json_each(${ids}) AS project)`,
-    )
-    .all();
-  for (const commit of newest) {
-    const summary = summaries.get(commit.projectId);
-    if (summary) summary.commit = commit;
-  }
-  return summaries;
+  return new Map(
+    latestRuns(db)
+      .all({ ids, runs })
+      .map(([id, text]) => [id, { commit: newest.get(id), runs: text === null ? [] : parseRuns(text) }]),
+  );
+}
+
+function parseRuns(text: string): Run[] {
+  return text.split(',').map(run => {
+    const [state, ms] = run.split(' ');
+    return { ms: Number(ms), state: state as BuildRequestState };
+  });
 }
 
 /** The fields of a build that overviews show. */

@@ -53,11 +53,39 @@ export function selectVisible(db: Db, viewer: Viewer, projectIds: readonly bigin
   return new Set(among.all(jsonOf([...new Set(projectIds)]), ownerOf(viewer), viewer.accountId));
 }
 
+const keyOf = ({ accountId, standing }: Viewer) => `${accountId} ${standing}`;
+
 /** Undefined if there are more than can be ranked. */
-export function listAllVisibleIds(db: Db, viewer: Viewer): bigint[] | undefined {
-  const ids = listVisibleIds(db, viewer, PROJECTS_RANKED + 1);
-  return ids.length > PROJECTS_RANKED ? undefined : ids;
-}
+export const listAllVisibleIds = cached(
+  keyOf,
+  (db, viewer: Viewer): readonly bigint[] | undefined => {
+    const ids = listVisibleIds(db, viewer, PROJECTS_RANKED + 1);
+    return ids.length > PROJECTS_RANKED ? undefined : ids;
+  },
+  VIEWERS_CACHED,
+);
+
+/** Those whose name contains the text, in any case. Undefined if there are too many projects to look at. */
+export const listNamedIds = cached(
+  ({ viewer, part }: { viewer: Viewer; part: string }) => `${keyOf(viewer)} ${part}`,
+  (db, { viewer, part }): readonly bigint[] | undefined => {
+    const ids = listAllVisibleIds(db, viewer);
+    const named = ids && projectNames(db).all(jsonOf(ids));
+    return named?.filter(([, name]) => hasPart(name, part)).map(([id]) => id);
+  },
+  VIEWERS_CACHED,
+);
+
+const projectNames = prepared(({ sqlite }) =>
+  sqlite
+    .prepare<[string], [bigint, string]>(
+      'SELECT project.id, name FROM json_each(?) AS one CROSS JOIN projects AS project ON project.id = one.value',
+    )
+    .raw(),
+);
+
+/** Whether the name contains the text, in any case. */
+export const hasPart = (name: string, part: string) => name.toLowerCase().includes(part.toLowerCase());
 
 export type RankedProject = { id: bigint; buildState: ProjectState; newestRequestId: bigint };
 
@@ -91,7 +119,7 @@ function rank(db: Db, ids: readonly bigint[]): RankedProject[] {
 
 /** Cached, because it reads a row of every project. Undefined if the viewer sees more than can be ranked. */
 const rankVisible = cached(
-  ({ accountId, standing }: Viewer) => `${accountId} ${standing}`,
+  keyOf,
   (db, viewer): RankedProject[] | undefined => {
     const ids = listAllVisibleIds(db, viewer);
     return ids && rank(db, ids);

@@ -177,15 +177,17 @@ function addressOf(target: Target, { path, of }: Measurement): string {
 async function comparePages(small: Target, large: Target): Promise<void> {
   const memory = (target: Target) => (residentBytesOf(target.server.process.pid as number) / MB).toFixed(0);
   const before = memory(large);
-  const measured: Measured[] = [];
-  const failed: string[] = [];
-  for (const one of listPaths()) {
-    let figures = await compare(one, small, large, ROUNDS);
-    // A busy machine affects few rounds. What is slow is slow again.
-    if (!isEqual(figures)) figures = await compare(one, small, large, 3 * ROUNDS);
-    if (/^[23]\d\d$/.test(figures.answers)) measured.push(figures);
-    else failed.push(`${one.name}: ${figures.answers}`);
-  }
+  const paths = listPaths();
+  const figures = new Map<Measurement, Measured>();
+  for (const one of paths) figures.set(one, await compare(one, small, large, ROUNDS));
+  // A busy machine, or a server that is compiling code, affects a while. What is slow is slow again later.
+  for (const one of paths)
+    if (!isEqual(figures.get(one) as Measured))
+      figures.set(one, await compare(one, small, large, 3 * ROUNDS));
+  const all = [...figures.values()];
+  const isAnswered = ({ answers }: Measured) => /^[23]\d\d$/.test(answers);
+  const measured = all.filter(isAnswered);
+  const failed = all.filter(one => !isAnswered(one)).map(({ name, answers }) => `${name}: ${answers}`);
   printTable(measured);
   if (failed.length > 0) console.log(`not compared because of the status:\n  ${failed.join('\n  ')}`);
   const missed = measured.filter(one => !isEqual(one)).length + failed.length;

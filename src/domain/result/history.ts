@@ -36,6 +36,12 @@ export function median(values: readonly number[]): number | undefined {
   return upper === undefined || lower === undefined ? undefined : Math.round((lower + upper) / 2);
 }
 
+/** How many runs passed or failed, and how many of these passed. */
+export function countRuns(runs: readonly HistoryRun[]): Pick<Figures, 'counted' | 'passed'> {
+  const passed = runs.filter(({ state }) => state === 'passed').length;
+  return { counted: passed + runs.filter(isFailedRun).length, passed };
+}
+
 /** `runs` are in order, oldest first. */
 export function figuresOf(runs: readonly HistoryRun[]): Figures {
   const passed = runs.filter(({ state }) => state === 'passed');
@@ -53,8 +59,7 @@ export function figuresOf(runs: readonly HistoryRun[]): Figures {
   const medianFix = median(fixes.map(({ ms }) => ms));
   const last = fixes.toSorted((a, b) => a.fixedAt - b.fixedAt).at(-1);
   return {
-    counted: passed.length + runs.filter(isFailedRun).length,
-    passed: passed.length,
+    ...countRuns(runs),
     medianMs: median(passed.flatMap(run => durationOf(run) ?? [])),
     timeToFix:
       medianFix === undefined || !last

@@ -30,23 +30,24 @@ const completed = COMPLETED_BUILDS.map(state => `'${state}'`).join(', ');
 // Builds of a fork's pull request are on no branch of the repository.
 const branchOf = "CASE WHEN request.pull_request IS NULL THEN request.branch ELSE '' END";
 
-type BriefRow = [bigint, string, string, bigint, bigint | null, bigint | null, string];
-type RunRow = [...BriefRow, string | null];
+type BriefRow = [bigint, string, bigint, bigint | null, bigint | null, string];
+type RunRow = [...BriefRow, string, string | null];
 
 const runStatements = prepared(({ sqlite }) => {
   const select = (condition: string, more = '') => `
-    SELECT build.id, build.commit_ref, build.build_state, build.created_at, build.started_at, build.finished_at, ${branchOf}${more}
+    SELECT build.id, build.build_state, build.created_at, build.started_at, build.finished_at, ${branchOf}${more}
     FROM builds AS build CROSS JOIN build_requests AS request ON request.id = build.build_request_id
     WHERE ${condition} AND build.build_state IN (${completed}) ORDER BY build.id DESC LIMIT ?`;
+  const details = ', build.commit_ref, build.tests';
   const ofSuite = 'build.suite_id = ? AND build.local = 0';
   return {
     brief: sqlite.prepare<[bigint, number], BriefRow>(select(ofSuite)).raw(),
-    all: sqlite.prepare<[bigint, number], RunRow>(select(ofSuite, ', build.tests')).raw(),
+    all: sqlite.prepare<[bigint, number], RunRow>(select(ofSuite, details)).raw(),
     ofBranch: sqlite
       .prepare<[bigint, string, number], RunRow>(
         select(
           `build.id IN (SELECT id FROM builds WHERE suite_id = ? AND local = 0 ORDER BY id DESC LIMIT ${MAX_SEARCHED}) AND request.branch = ? AND request.pull_request IS NULL`,
-          ', build.tests',
+          details,
         ),
       )
       .raw(),
@@ -55,11 +56,8 @@ const runStatements = prepared(({ sqlite }) => {
 
 const time = (ms: bigint | null) => (ms === null ? null : Number(ms));
 
-const toRun = ([id, commitRef, state, createdAt, startedAt, finishedAt, branch]:
-  | BriefRow
-  | RunRow): BriefRun => ({
+const toBriefRun = ([id, state, createdAt, startedAt, finishedAt, branch]: BriefRow | RunRow): BriefRun => ({
   id,
-  commitRef,
   state,
   createdAt: Number(createdAt),
   startedAt: time(startedAt),
@@ -76,7 +74,14 @@ export function listRuns(
   const { all, ofBranch } = runStatements(db);
   const rows = branch === undefined ? all.all(suiteId, limit) : ofBranch.all(suiteId, branch, limit);
   return rows
-    .map(row => ({ ...toRun(row), tests: row[7] === null ? null : (JSON.parse(row[7]) as TestCounts) }))
+    .map(row => {
+      const [, , , , , , commitRef, tests] = row;
+      return {
+        ...toBriefRun(row),
+        commitRef,
+        tests: tests === null ? null : (JSON.parse(tests) as TestCounts),
+      };
+    })
     .reverse();
 }
 
@@ -240,8 +245,8 @@ export const rankSuites = (
 ): { id: bigint; name: string }[] =>
   rankStatements(db)[options.order].all(projectId, projectId, options.limit, options.offset);
 
-/** A run without its test counts. */
-export type BriefRun = Omit<Run, 'tests'>;
+/** A run without its commit and its test counts. */
+export type BriefRun = Omit<Run, 'commitRef' | 'tests'>;
 export type SuiteRuns = { id: bigint; name: string; runs: BriefRun[] };
 
 /** The latest runs of each suite, oldest first. Leaves time for other requests. */
@@ -253,7 +258,7 @@ export async function listSuiteRuns(
   const pace = createPace();
   const listed: SuiteRuns[] = [];
   for (const { id, name } of suites) {
-    listed.push({ id, name, runs: runStatements(db).brief.all(id, limit).map(toRun).reverse() });
+    listed.push({ id, name, runs: runStatements(db).brief.all(id, limit).map(toBriefRun).reverse() });
     if (pace.isDue()) await pace.wait();
   }
   return listed;

@@ -160,20 +160,21 @@ export function sparkline(runs: readonly { ms: number; state: string }[]): Html 
   const [width, gap, height, barsHeight] = [5, 2, 24, 20];
   const longest = Math.max(...runs.map(run => run.ms), 1);
   const last = runs.at(-1) as { ms: number; state: string };
-  const bad = runs.filter(({ state }) => isBad(state)).length;
-  const label = `Last ${runs.length === 1 ? 'run' : `${runs.length} runs`}, newest ${formatDuration(last.ms)}${bad === 0 ? '' : `, ${bad} did not pass`}`;
-  const bars = runs.map((run, at) => {
-    const barHeight = Math.max(3, Math.round((run.ms / longest) * barsHeight));
+  let bad = 0;
+  let bars = '';
+  // As plain text, because a page has hundreds of bars: only numbers and known words.
+  for (const [at, { ms, state }] of runs.entries()) {
+    const tone = toneOf(state);
+    const isBad = tone === 'bad' || tone === 'warn';
+    const barHeight = Math.max(3, Math.round((ms / longest) * barsHeight));
     const x = at * (width + gap);
-    const bar = `M${x} ${barsHeight - barHeight}h${width}v${barHeight}h-${width}z`;
-    const mark = isBad(run.state) ? `M${x} ${height - 2}h${width}v2h-${width}z` : '';
-    // As plain text, because a page has hundreds of bars: only numbers and known words.
-    return `<path class="${toneOf(run.state)}" d="${bar}${mark}"><title>${stateLabel(run.state)}, ${formatDuration(run.ms)}</title></path>`;
-  });
-  return html`<span class="trend"><svg class="spark" role="img" aria-label="${label}" width="${runs.length * (width + gap) - gap}" height="${height}">${raw(bars.join(''))}</svg> <span class="number">${formatDuration(last.ms)}</span></span>`;
+    const mark = isBad ? `M${x} ${height - 2}h${width}v2h-${width}z` : '';
+    bars += `<path class="${tone}" d="M${x} ${barsHeight - barHeight}h${width}v${barHeight}h-${width}z${mark}"><title>${stateLabel(state)}, ${formatDuration(ms)}</title></path>`;
+    if (isBad) bad += 1;
+  }
+  const label = `Last ${runs.length === 1 ? 'run' : `${runs.length} runs`}, newest ${formatDuration(last.ms)}${bad === 0 ? '' : `, ${bad} did not pass`}`;
+  return html`<span class="trend"><svg class="spark" role="img" aria-label="${label}" width="${runs.length * (width + gap) - gap}" height="${height}">${raw(bars)}</svg> <span class="number">${formatDuration(last.ms)}</span></span>`;
 }
-
-const isBad = (state: string) => ['bad', 'warn'].includes(toneOf(state));
 
 /** The first page of a list. */
 export const FIRST_PAGE = { before: undefined, after: undefined };

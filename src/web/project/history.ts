@@ -2,7 +2,7 @@
 // on the overview.
 
 import { html } from 'hono/html';
-import { figuresOf } from '../../domain/result/history.ts';
+import { countRuns, figuresOf } from '../../domain/result/history.ts';
 import { countOf, formatCount } from '../../domain/text/count.ts';
 import {
   type BriefRun,
@@ -147,7 +147,7 @@ export function renderLastResult(visit: ProjectVisit, runs: readonly BriefRun[])
 
 /** How many of the runs passed. */
 export function renderRate(runs: readonly BriefRun[]): Html {
-  const { counted, passed } = figuresOf(runs);
+  const { counted, passed } = countRuns(runs);
   if (counted === 0) return html`<span class="quiet">—</span>`;
   return html`<span class="number">${formatRate(passed / counted)}</span> <span class="second">${passed} of ${counted}</span>`;
 }
@@ -176,7 +176,7 @@ export async function renderHistory(visit: ProjectVisit): Promise<Html | string>
 }
 
 function renderSuite(visit: ProjectVisit, { id, name, runs }: SuiteRuns, flaky: number): Html {
-  const { counted, passed } = figuresOf(runs);
+  const { counted, passed } = countRuns(runs);
   const rate = counted === 0 ? '' : `${formatRate(passed / counted)} passed`;
   return html`<li><div class="trend-head"><a class="name" href="${projectPath(visit, `/suites/${id}`)}">${name}</a> <span class="second">${[rate, ...(flaky > 0 ? [`${formatCount(flaky)} flaky`] : [])].filter(Boolean).join(', ')}</span></div>
 <div class="trend-lines">${renderSparkline(runs)}</div></li>`;
