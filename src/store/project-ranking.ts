@@ -65,23 +65,15 @@ export const listAllVisibleIds = cached(
   VIEWERS_CACHED,
 );
 
-/** Those whose name contains the text, in any case. Undefined if there are too many projects to look at. */
+/** The ids of the visible projects whose name contains the text, in any case. Undefined if there are more than can be ranked. */
 export const listNamedIds = cached(
   ({ viewer, part }: { viewer: Viewer; part: string }) => `${keyOf(viewer)} ${part}`,
   (db, { viewer, part }): readonly bigint[] | undefined => {
     const ids = listAllVisibleIds(db, viewer);
-    const named = ids && projectNames(db).all(jsonOf(ids));
-    return named?.filter(([, name]) => hasPart(name, part)).map(([id]) => id);
+    const heads = ids && findProjectHeads(db, ids);
+    return ids?.filter(id => hasPart(heads?.get(id)?.name ?? '', part));
   },
   VIEWERS_CACHED,
-);
-
-const projectNames = prepared(({ sqlite }) =>
-  sqlite
-    .prepare<[string], [bigint, string]>(
-      'SELECT project.id, name FROM json_each(?) AS one CROSS JOIN projects AS project ON project.id = one.value',
-    )
-    .raw(),
 );
 
 /** Whether the name contains the text, in any case. */

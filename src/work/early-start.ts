@@ -32,14 +32,14 @@ type EarlyOptions = PrepareOptions &
     freeSlots(): number;
   };
 
-export type EarlyContainer = {
+type EarlyContainer = {
   /** Whether the engine would create the same container for the plan. */
   fits(plan: ContainerPlan): boolean;
   /** Lets it run what the plan says as soon as it has started. Keep the result until it has ended. */
   begin(plan: ContainerPlan): Promise<Disposable>;
   /** Resolves when it has started. */
   started: Promise<unknown>;
-  /** Resolves when it has started or failed to, unless it has begun. */
+  /** Resolves when it has started or could not be. Once it has begun, resolves at once: its build waits for `started`. */
   settle(): Promise<void>;
   /** Removes it, so that another container can be started for the build. */
   remove(): Promise<void>;

@@ -29,7 +29,7 @@ export function createDockerGate(): DockerGate {
   const sockets = new Set<Socket>();
   let server: Server | undefined;
   let spoiled: { request: RegExp; how: Spoiling } | undefined;
-  /** Whether a request on this connection was intercepted. */
+  /** Returns whether a chunk of a request must not reach the engine. */
   const spoiling = (socket: Socket, behind: Socket) => {
     let isSpoiled = false;
     return (chunk: Buffer): boolean => {

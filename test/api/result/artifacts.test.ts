@@ -434,8 +434,7 @@ describe('a download that the client breaks off is released, and a slow one need
         // The client reads nothing: the server must stop reading too.
         while (openFiles(file) === 0) await sleep(5);
         await sleep(300);
-        // What was inflated and left out is garbage. V8 frees buffers in the background, so a
-        // first collection may still count them.
+        // What was inflated and left out is garbage. V8 frees it in the background, after the collection.
         const grownMiB = () => {
           collectGarbage();
           return (process.memoryUsage().arrayBuffers - before) / 1024 / 1024;
