@@ -10,6 +10,8 @@ const CHECK_MS = 1_000;
 const MEASURE_MS = 5_000;
 /** The largest share of time that is spent on measuring. */
 const MEASURE_SHARE = 0.1;
+/** A job that may have reached no limit is measured at least this often. */
+const MAX_UNMEASURED_MS = 60_000;
 /** How long to wait for the space of an evicted job before evicting another. */
 const EVICTION_MS = 60_000;
 /** The shortest period over which growth is compared, once there are measurements that old. */
@@ -59,6 +61,7 @@ export function watchDisk(options: DiskOptions): Disk {
   /** Measurements while space is low: the last one, and two to compare it with. */
   let rounds: { older: Round; newer: Round; last: Round } | undefined;
   let nextRoundAt = 0;
+  let lastMeasured: (Round & { dockerBytes: number }) | undefined;
   let evicting: { job: RunningJob; at: number } | undefined;
 
   const lowest = ({ dataBytes, dockerBytes }: FreeSpace) => Math.min(dataBytes, dockerBytes);
@@ -81,17 +84,19 @@ export function watchDisk(options: DiskOptions): Disk {
 
   /** Measures everything while space is getting low, to know which job grows before one has to be evicted. */
   const measureRound = async () => {
-    const bytes = lowest(options.free());
+    const space = options.free();
+    const bytes = lowest(space);
     const isLow = bytes < minFreeBytes * 2;
     if (!isLow) rounds = undefined;
     const workspaces = isLow || workspaceLimitBytes > 0;
     if ((!workspaces && cacheLimitBytes === 0) || performance.now() < nextRoundAt) return;
     const jobs = options.jobs().filter(job => isLow || Date.now() - job.startedAt >= MEASURE_MS);
-    if (jobs.length === 0) return;
+    if (jobs.length === 0 || (!isLow && !mayExceedLimits(jobs, space))) return;
     const at = performance.now();
     const measuredAt = Date.now();
     try {
       const usages = await options.measure(jobs, { workspaces });
+      lastMeasured = { at, usages, dockerBytes: space.dockerBytes };
       if (isLow) addRound({ at, usages });
       for (const job of jobs) enforceLimits(job, usages.get(job.nonce));
       // Last, because on a full disk nothing can be recorded.
@@ -103,6 +108,23 @@ export function watchDisk(options: DiskOptions): Disk {
         bytes < minFreeBytes ? shortRestMs : Math.max(MEASURE_MS - tookMs, tookMs / MEASURE_SHARE);
       nextRoundAt = performance.now() + restMs;
     }
+  };
+
+  /**
+   * Measuring takes as long as starting a container. A job can only grow past a limit while the disk fills by as much, or by
+   * less if other files are removed meanwhile. So it is measured when half of that is used.
+   */
+  const mayExceedLimits = (jobs: readonly RunningJob[], { dockerBytes }: FreeSpace) => {
+    const last = lastMeasured;
+    if (!last || performance.now() - last.at >= MAX_UNMEASURED_MS) return true;
+    const filledBytes = Math.max(0, last.dockerBytes - dockerBytes);
+    const isNear = (usedBytes: number, limit: number) => limit > 0 && usedBytes + 2 * filledBytes > limit;
+    return jobs.some(job => {
+      const usage = last.usages.get(job.nonce);
+      // A job that was measured before its container was created has no cache yet.
+      const cacheBytes = usage?.cache?.sizeBytes ?? (job.kind === 'build' ? Number.POSITIVE_INFINITY : 0);
+      return !usage || isNear(usage.workspaceBytes, workspaceLimitBytes) || isNear(cacheBytes, cacheLimitBytes);
+    });
   };
 
   const enforceLimits = (job: RunningJob, usage: Usage | undefined) => {

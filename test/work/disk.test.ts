@@ -229,6 +229,51 @@ test('new jobs are not measured while there is space, and none is if nothing is 
   assert.equal(rounds, 0);
 });
 
+test('a job is measured again when the disk has filled by half of what it may still use, or after a minute', async t => {
+  let nowMs = 0;
+  t.mock.method(performance, 'now', () => nowMs);
+  let rounds = 0;
+  const { world, tick, disk } = guard(t, {
+    cacheLimitBytes: 100 * MIB,
+    measure: async () => {
+      rounds += 1;
+      return new Map(world.usages);
+    },
+  });
+  const wait = async (seconds: number) => {
+    for (let second = 0; second < seconds; second++) {
+      nowMs += 1_000;
+      await tick();
+    }
+  };
+  const cacheOf = (sizeBytes: number) => usageOf(0, { cache: { volume: 'a', sizeBytes } });
+  world.freeBytes = 1000 * MIN_FREE;
+  world.jobs = [build('first')];
+  world.usages.set('first', cacheOf(40 * MIB));
+  await wait(30);
+  assert.equal(rounds, 1);
+  world.freeBytes -= 29 * MIB;
+  await wait(10);
+  assert.equal(rounds, 1);
+  world.freeBytes -= 2 * MIB;
+  await wait(10);
+  assert.equal(rounds, 2);
+  // A job that was not measured yet.
+  world.jobs = [build('first'), build('second')];
+  world.usages.set('second', cacheOf(10 * MIB));
+  await wait(10);
+  assert.equal(rounds, 3);
+  await wait(70);
+  assert.equal(rounds, 4);
+  world.usages.set('second', cacheOf(101 * MIB));
+  world.freeBytes -= 91 * MIB;
+  await wait(10);
+  assert.deepEqual(
+    ['first', 'second'].map(nonce => disk.stopReason(nonce)),
+    [undefined, 'cache_too_big'],
+  );
+});
+
 test('a slow engine is not asked again before it has answered', async t => {
   const responses: (() => void)[] = [];
   const measure = () => new Promise<Map<string, Usage>>(resolve => responses.push(() => resolve(new Map())));
