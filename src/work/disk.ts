@@ -123,7 +123,9 @@ export function watchDisk(options: DiskOptions): Disk {
       const usage = last.usages.get(job.nonce);
       // A job that was measured before its container was created has no cache yet.
       const cacheBytes = usage?.cache?.sizeBytes ?? (job.kind === 'build' ? Number.POSITIVE_INFINITY : 0);
-      return !usage || isNear(usage.workspaceBytes, workspaceLimitBytes) || isNear(cacheBytes, cacheLimitBytes);
+      return (
+        !usage || isNear(usage.workspaceBytes, workspaceLimitBytes) || isNear(cacheBytes, cacheLimitBytes)
+      );
     });
   };
 

@@ -23,6 +23,7 @@ import { createOutput } from '../engine/output.ts';
 import { type Build, claimBuild, findBuild, findBuildRequest, recordNode } from '../store/builds.ts';
 import { markCacheUsed } from '../store/caches.ts';
 import type { LogWriter } from '../store/data/log-file.ts';
+import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
 import { findProject, type Project } from '../store/projects.ts';
 import { listFirstWaitingBuilds, listRunningBuilds } from '../store/queue.ts';
@@ -101,10 +102,7 @@ function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
   const job: SuiteJob = {
     ...base,
     ownerTopic: `project:${build.projectId}`,
-    resources: {
-      containers: [base.name, checkoutName(base)],
-      volumes: [workspaceVolumeName, forkCacheName].map(nameOf => nameOf(instanceOf(db), build.id)),
-    },
+    resources: resourcesOf(db, build, base),
     isRepeatable: false,
     launched: [],
     describeStep: name => describeStep(options, build, job.launched, name),
@@ -256,6 +254,7 @@ async function start(
       dependencies,
     });
   recordInputs(attached);
+  job.resources = resourcesOf(db, build, job, { hasGit: image.hasGit, isCacheKept: prepared.isCacheKept });
   const early = await starting;
   if (!early) await createJobDirectory(job);
   await writeSecrets(db.vault, build.id, job.directory, variables);
@@ -333,6 +332,23 @@ function chooseSource(
 async function recordNodeOf({ db, host }: SuiteJobOptions, build: Build, container: string): Promise<void> {
   const node = host.engine.isRemote ? await host.engine.findNode(container) : undefined;
   if (node !== undefined) recordNode(db, build.id, node);
+}
+
+/** Everything that a build may have in Docker, or what it needs if that is known: each removal is a request to Docker. */
+function resourcesOf(
+  db: Db,
+  { id }: Build,
+  job: { name: string },
+  needs = { hasGit: false, isCacheKept: false },
+): SuiteJob['resources'] {
+  const instance = instanceOf(db);
+  return {
+    containers: [job.name, ...(needs.hasGit ? [] : [checkoutName(job)])],
+    volumes: [
+      ...(needs.hasGit ? [] : [workspaceVolumeName(instance, id)]),
+      ...(needs.isCacheKept ? [] : [forkCacheName(instance, id)]),
+    ],
+  };
 }
 
 const checkoutName = ({ name }: { name: string }) => `${name}-checkout`;

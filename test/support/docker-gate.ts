@@ -18,6 +18,8 @@ export type DockerGate = {
    * reach it, and the connection is cut when it answers.
    */
   spoil(request: RegExp | undefined, how?: Spoiling): void;
+  /** The first lines of all requests, without the HTTP version. */
+  requests: string[];
   close(): Promise<void>;
 };
 
@@ -33,16 +35,20 @@ export function createDockerGate(): DockerGate {
   const spoiling = (socket: Socket, behind: Socket) => {
     let isSpoiled = false;
     return (chunk: Buffer): boolean => {
-      isSpoiled ||= spoiled?.request.test(chunk.toString('latin1').split('\r\n', 1)[0] as string) ?? false;
+      const [line] = chunk.toString('latin1').split('\r\n', 1) as [string];
+      const [request] = /^[A-Z]+ \/\S*(?= HTTP\/1\.1$)/.exec(line) ?? [];
+      if (request !== undefined) gate.requests.push(request);
+      isSpoiled ||= spoiled?.request.test(line) ?? false;
       if (isSpoiled && spoiled?.how === 'break') socket.destroy();
       if (!isSpoiled || spoiled?.how !== 'lose') return isSpoiled;
       behind.unpipe(socket);
-      behind.once('data', () => socket.destroy());
+      behind.once('data', () => socket.destroy()).resume();
       return false;
     };
   };
   const gate: DockerGate = {
     dockerHost: `unix://${path}`,
+    requests: [],
     async open() {
       server = createServer({ allowHalfOpen: true }, socket => {
         const behind = connect({ path: engine, allowHalfOpen: true });

@@ -75,6 +75,21 @@ describe('While Docker', () => {
     assert.match(await project.log(buildId as string), /try 1\ndone\n$/);
   });
 
+  test('has run a build of an image with git, it gets a single request to remove something', async () => {
+    const project = await assay.project();
+    await project.suite({ command: 'true' });
+    const { id_str: buildId } = await project.buildOf(await project.request());
+    await project.finishedBuild(buildId as string);
+    await directoryUntil(join(assay.data, 'jobs'), names => names.length === 0, 'files of jobs are left');
+    const removals = gate.requests.filter(
+      request => request.startsWith('DELETE ') && request.includes(`build-${buildId}`),
+    );
+    assert.deepEqual(
+      removals.map(request => request.replace(/\?.*/, '')),
+      [`DELETE /containers/${container(buildId)}`],
+    );
+  });
+
   test('has its container killed from outside, it runs again, and is errored after three attempts, never failed', async () => {
     const [once, ever] = [await assay.project(), await assay.project()];
     const onceSuite = await once.suite({
@@ -158,6 +173,8 @@ describe('While Docker', () => {
       } finally {
         gate.spoil(undefined);
       }
+      // Nothing starts early before the server knows that Docker answers again.
+      await (await assay.project()).runOne({ command: 'true' });
     }
   });
 
