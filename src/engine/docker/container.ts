@@ -12,6 +12,8 @@ import { inspectContainer, waitForExit } from './wait-for-exit.ts';
 /** Missing if the kernel has no IPv6. Docker would refuse the setting then. */
 const LOOPBACK_IPV6 = '/proc/sys/net/ipv6/conf/lo';
 
+const ENDED_BEFORE_KILL = /is not running/;
+
 export function createContainers(
   context: EngineContext,
   {
@@ -26,10 +28,16 @@ export function createContainers(
   let processors: number | undefined;
 
   const removeContainer: Containers['removeContainer'] = async container => {
-    // 409: another call is removing it already.
-    await unlessRefused([404, 409], () =>
-      call('remove a container', () => docker.getContainer(container).remove({ force: true, v: true })),
-    );
+    const remove = () =>
+      // 409: another call is removing it already.
+      unlessRefused([404, 409], () =>
+        call('remove a container', () => docker.getContainer(container).remove({ force: true, v: true })),
+      );
+    await remove().catch(error => {
+      // Docker 20.10 refuses if the container ends by itself just before Docker kills it.
+      if (isRefused(error, 500) && ENDED_BEFORE_KILL.test(error.message)) return remove();
+      throw error;
+    });
   };
 
   return {

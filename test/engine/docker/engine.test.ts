@@ -145,6 +145,18 @@ describe('the engine', () => {
     assert.equal(inspected, 4);
   });
 
+  it('removes a container that ended by itself just before Docker killed it', async () => {
+    const statuses = [500, 204];
+    const dockerHost = await fakeEngine((_, answer) =>
+      answer(
+        { message: 'Could not kill running container x, cannot remove - Container x is not running' },
+        statuses.shift(),
+      ),
+    );
+    await fixture.openEngine({ dockerHost }).removeContainer('x');
+    assert.deepEqual(statuses, []);
+  });
+
   const servers: Server[] = [];
   after(() => {
     for (const server of servers) {
