@@ -27,19 +27,17 @@ export function listCacheGenerations(db: Db): { suiteId: bigint; generation: num
     .all();
 }
 
-/** Records that a build of the suite starts, and returns the suite's cache. */
-export function useCache(db: Db, suiteId: bigint): Cache {
-  return db.write(() =>
-    db.orm
-      .insert(caches)
-      .values({ suiteId, generation: 0, usedAt: db.now() })
-      .onConflictDoUpdate({ target: caches.suiteId, set: { usedAt: db.now() } })
-      .returning()
-      .get(),
+/** Returns the suite's cache. The first build of the suite creates its row. */
+export function openCache(db: Db, suiteId: bigint): Cache {
+  return (
+    findCache(db, suiteId) ??
+    db.write(() =>
+      db.orm.insert(caches).values({ suiteId, generation: 0, usedAt: db.now() }).returning().get(),
+    )
   );
 }
 
-/** Records that a build has ended, so that the cache is measured again. */
+/** Records that a build of the suite has started or ended. After its end the cache is measured again. */
 export function markCacheUsed(db: Db, suiteId: bigint): void {
   db.write(() => db.orm.update(caches).set({ usedAt: db.now() }).where(eq(caches.suiteId, suiteId)).run());
 }

@@ -14,9 +14,9 @@ import {
   listCacheGenerations,
   listIdleCaches,
   listUnmeasuredCaches,
+  openCache,
   recordCacheSize,
   sumCaches,
-  useCache,
 } from '../store/caches.ts';
 import type { Db } from '../store/database/db.ts';
 import { instanceOf } from '../store/database/stored-values.ts';
@@ -37,7 +37,7 @@ type CacheOptions = {
 export type Caches = {
   limitBytes: number;
   totalBytes(): number;
-  /** Returns the volume that a build of the suite mounts, and marks it as used. */
+  /** Returns the volume that a build of the suite mounts. */
   open(suiteId: bigint): string;
   /** Returns sizes by volume, without volumes that could not be measured in time. */
   measure(volumes: readonly string[]): Promise<Map<string, number>>;
@@ -109,7 +109,7 @@ export function createCaches(options: CacheOptions): Caches {
   return {
     limitBytes,
     totalBytes,
-    open: suiteId => volumeOf(useCache(db, suiteId)),
+    open: suiteId => volumeOf(openCache(db, suiteId)),
     measure: host.engine.measureVolumes,
 
     record(suiteId, volume, found) {

@@ -74,6 +74,7 @@ export const suiteWork = (options: SuiteJobOptions, isSourceMissing: (projectId:
         const build = claimBuild(options.db, id);
         if (!build) return undefined;
         recordPresentInputs(options, build);
+        markCacheUsed(options.db, build.suiteId);
         options.early.claim(id);
         return build;
       }),

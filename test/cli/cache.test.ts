@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { findCache, recordCacheSize, useCache } from '../../src/store/caches.ts';
+import { findCache, openCache, recordCacheSize } from '../../src/store/caches.ts';
 import { createDataDirectory, openData } from '../../src/store/data/data.ts';
 import { instanceOf } from '../../src/store/database/stored-values.ts';
 import { addProject, addSuite } from '../store/fixture.ts';
@@ -19,7 +19,7 @@ test('caches are listed largest first, emptied one by one or all at once, and th
   const project = addProject(db);
   const suites = [3, 9, 6].map(size => {
     const suite = addSuite(db, project.id);
-    recordCacheSize(db, useCache(db, suite.id), { sizeBytes: size * MIB, measuredAt: db.now() });
+    recordCacheSize(db, openCache(db, suite.id), { sizeBytes: size * MIB, measuredAt: db.now() });
     return suite;
   });
   const [small, large, middle] = suites as [(typeof suites)[0], (typeof suites)[0], (typeof suites)[0]];

@@ -1,14 +1,14 @@
 // The list of caches: its order, its pages, and finding caches by names.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { findCaches, listCaches, recordCacheSize, useCache } from '../../src/store/caches.ts';
+import { findCaches, listCaches, openCache, recordCacheSize } from '../../src/store/caches.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { createSuite } from '../../src/store/suites.ts';
 import { addProject, openFixture } from './fixture.ts';
 
 function addCache(db: Db, projectId: bigint, name: string, sizeBytes: number | null): void {
   const { id } = createSuite(db, { projectId, name, description: '', command: 'true', image: null });
-  recordCacheSize(db, useCache(db, id), { sizeBytes, measuredAt: db.now() });
+  recordCacheSize(db, openCache(db, id), { sizeBytes, measuredAt: db.now() });
 }
 
 function openCaches() {

@@ -10,7 +10,7 @@ import {
   listTokens,
 } from '../../../src/store/applications.ts';
 import { findBuild, rerunBuild } from '../../../src/store/builds.ts';
-import { findCache, recordCacheSize, useCache } from '../../../src/store/caches.ts';
+import { findCache, openCache, recordCacheSize } from '../../../src/store/caches.ts';
 import { findDeploy } from '../../../src/store/deploys.ts';
 import { createCollaborator } from '../../../src/store/projects.ts';
 import { createSuite } from '../../../src/store/suites.ts';
@@ -224,7 +224,7 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     const { suite_id: suiteId, project_id: projectId } = fixture.plant();
     const { suite_id: otherId } = fixture.plant();
     const measured = (id: bigint, sizeBytes: number) =>
-      recordCacheSize(fixture.db, useCache(fixture.db, id), { sizeBytes, measuredAt: Date.now() });
+      recordCacheSize(fixture.db, openCache(fixture.db, id), { sizeBytes, measuredAt: Date.now() });
     measured(suiteId, 2 << 20);
     measured(otherId, 7 << 20);
     const person = await arrive('admin');

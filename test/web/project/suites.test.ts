@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { recordCommit } from '../../../src/store/builds.ts';
-import { findCache, recordCacheSize, useCache } from '../../../src/store/caches.ts';
+import { findCache, openCache, recordCacheSize } from '../../../src/store/caches.ts';
 import { createDependency, setShared } from '../../../src/store/dependencies.ts';
 import { recordImage } from '../../../src/store/images.ts';
 import type { Project } from '../../../src/store/projects.ts';
@@ -130,7 +130,7 @@ describe('the suites of a project', { timeout: 600_000 }, () => {
     const cache = part(person, 'Cache');
     await person.go(pathOf(suite));
     await cache.getByText('No build has used it yet').waitFor();
-    recordCacheSize(fixture.db, useCache(fixture.db, suite.id), {
+    recordCacheSize(fixture.db, openCache(fixture.db, suite.id), {
       sizeBytes: 3 << 20,
       measuredAt: Date.now(),
     });
