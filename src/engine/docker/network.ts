@@ -48,7 +48,7 @@ export function createNetwork(context: EngineContext, options: NetworkOptions): 
     listNetworks,
     async removeNetworks() {
       const names = await listNetworks();
-      for (const name of names) await call('remove a network', () => docker.getNetwork(name).remove());
+      for (const name of names) await removeNetwork(context, name);
       return { names, rules: await firewall.removeRules() };
     },
     close: firewall.close,
@@ -97,6 +97,20 @@ async function createBridge({ docker, call, instance }: EngineContext, name: str
     if (!(error instanceof EngineRefused && NO_ADDRESSES.test(error.message))) throw error;
     throw new EngineRefused(
       `Docker has no addresses left for the network of this server: remove unused networks (docker network prune, or assay cleanup for those of a former data directory), or add addresses with default-address-pools in /etc/docker/daemon.json and restart Docker. Docker reports: ${error.message}`,
+    );
+  }
+}
+
+/** Docker's message when a container is connected to the network, or when Docker has miscounted under load. */
+const IN_USE = /has active endpoints/;
+
+async function removeNetwork({ docker, call }: EngineContext, name: string): Promise<void> {
+  try {
+    await call('remove a network', () => docker.getNetwork(name).remove());
+  } catch (error) {
+    if (!(error instanceof EngineRefused && IN_USE.test(error.message))) throw error;
+    throw new EngineRefused(
+      `Docker does not remove the network ${name}, because a container is connected to it: disconnect the container, and try again. If "docker network inspect ${name}" lists none, Docker has lost count of them: restart Docker first.`,
     );
   }
 }

@@ -70,6 +70,10 @@ describe("Assay's own bridge", () => {
     );
     const containerId = await fixture.engine.startContainer(listener.plan);
     for await (const record of follow(listener.file, listener.nonce)) if (record.kind === 'bytes') break;
+    await assert.rejects(
+      fixture.engine.removeNetworks(),
+      /does not remove the network .* a container is connected to it/,
+    );
     const found = await fixture.docker.getContainer(containerId).inspect();
     const address = found.NetworkSettings.Networks[network]?.IPAddress;
     assert.ok(address);
