@@ -297,6 +297,7 @@ async function trivialBuilds(count: number): Promise<void> {
       await (side === 'assay' ? runAssayOnce() : runBareOnce());
       tookMs[side] = performance.now() - startedAt;
       totalMs[side] += tookMs[side];
+      await untilRemoved();
     }
     ratios.push(tookMs.bare / tookMs.assay);
   }
