@@ -45,7 +45,10 @@ export type SwarmNetworkOptions = {
 };
 
 export type SwarmNetworks = Omit<Network, 'removeNetworks'> & {
-  /** Resolves when the nodes have been told to protect the network, and those that are new had time to do so. */
+  /**
+   * Resolves when the nodes have been told to protect the network, and those that are new had time to do so; at once if they
+   * were told a moment ago.
+   */
   protect(network: string): ReturnType<Network['protectNetwork']>;
   /** Also returns the names of nodes whose rules are still there, because their guard did not respond. */
   removeNetworks(): Promise<{ names: string[]; rules: number; unreached: string[] }>;
@@ -55,6 +58,8 @@ export type SwarmNetworks = Omit<Network, 'removeNetworks'> & {
 
 /** A check that is younger than this is not repeated. Each container checks the rules of its node itself. */
 const CHECK_AGE_MS = 3_000;
+/** A container does not wait for a check if the last one is younger than this. The check is repeated meanwhile. */
+const RECENT_MS = 30_000;
 /** How long the guard of a new node has for its first report. */
 const FIRST_REPORT_MS = 20_000;
 const REMOVAL_MS = 30_000;
@@ -87,6 +92,13 @@ export function createSwarmNetwork(context: EngineContext, options: SwarmNetwork
       checking = undefined;
     });
     return checking;
+  }
+
+  async function protect(): Promise<'intact' | 'restored'> {
+    if (performance.now() - checkedAt > RECENT_MS) return check();
+    // If it fails, `checkedAt` stays as it is, and a later start waits for the next check.
+    check().catch(() => {});
+    return 'intact';
   }
 
   async function checkNow(): Promise<'intact' | 'restored'> {
@@ -212,7 +224,7 @@ export function createSwarmNetwork(context: EngineContext, options: SwarmNetwork
       if (!isFresh()) await createIfMissing(context, network);
       return network.name;
     },
-    protect: check,
+    protect,
     protectNetwork: check,
     listNetworks,
     removeNetworks,

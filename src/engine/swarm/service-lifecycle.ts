@@ -9,8 +9,15 @@ import { type Cluster, hasEnded, rejectionOf, type Task } from './tasks.ts';
 
 /** How long a removal waits for the nodes. A node that is down does not respond. */
 const REMOVAL_MS = 15_000;
-/** Swarm reports the end of a container after about as long. */
-const END_POLL_MS = 250;
+/** Swarm reports that it has stopped a container after about as long. */
+const STOP_POLL_MS = 250;
+/**
+ * Containers that end by themselves are removed together, once in this time. With each change for a node, the manager waits
+ * another 100 ms before it tells the node of new containers.
+ */
+const END_POLL_MS = 1_000;
+/** Those that look at the same moment share a list of tasks of this age. */
+const SHARED_LIST_MS = 50;
 
 export type ServiceOptions = {
   attempts: Attempts;
@@ -79,18 +86,19 @@ export function createServices(
    * Swarm takes seconds to kill one that ends by itself meanwhile.
    */
   async function remove(id: string, graceMs = 0): Promise<void> {
-    const state = graceMs > 0 ? await waitForEnd(id, graceMs) : 'alive';
+    const state = graceMs > 0 ? await waitForEnd(id, graceMs, END_POLL_MS) : 'alive';
     await unlessRefused([404], () => call('remove a service', () => docker.getService(id).remove()));
     // Until then, a container may have started. Those of a service that was removed before may still run.
-    if (state !== 'ended') await waitForEnd(id, REMOVAL_MS);
+    if (state !== 'ended') await waitForEnd(id, REMOVAL_MS, STOP_POLL_MS);
   }
 
-  /** Looks only at lists of tasks that were requested after this call. Removals that wait at the same time share them. */
-  async function waitForEnd(id: string, limitMs: number) {
-    const giveUpAt = performance.now() + limitMs;
+  /** Looks only at lists of tasks that were requested after this call. All that wait look at the same moments. */
+  async function waitForEnd(id: string, limitMs: number, pollMs: number) {
+    const since = performance.now();
+    const giveUpAt = since + limitMs;
     for (;;) {
-      await delay(END_POLL_MS);
-      const state = await stateOf(id, performance.now() - END_POLL_MS);
+      await delay(pollMs - (performance.now() % pollMs));
+      const state = await stateOf(id, Math.max(since, performance.now() - SHARED_LIST_MS));
       if (state !== 'alive' || performance.now() > giveUpAt) return state;
     }
   }
