@@ -10,7 +10,7 @@ const CHECK_MS = 1_000;
 const MEASURE_MS = 5_000;
 /** The largest share of time that is spent on measuring. */
 const MEASURE_SHARE = 0.1;
-/** A job that may have reached no limit is measured at least this often. */
+/** A job that is far below its limits is measured at least this often. */
 const MAX_UNMEASURED_MS = 60_000;
 /** How long to wait for the space of an evicted job before evicting another. */
 const EVICTION_MS = 60_000;
