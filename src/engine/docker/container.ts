@@ -12,8 +12,6 @@ import { inspectContainer, waitForExit } from './wait-for-exit.ts';
 /** Missing if the kernel has no IPv6. Docker would refuse the setting then. */
 const LOOPBACK_IPV6 = '/proc/sys/net/ipv6/conf/lo';
 
-const ENDED_BEFORE_KILL = /is not running/;
-
 export function createContainers(
   context: EngineContext,
   {
@@ -27,23 +25,10 @@ export function createContainers(
   const ofInstance = { label: [`assay.instance=${instance}`] };
   let processors: number | undefined;
 
-  const removeContainer: Containers['removeContainer'] = async container => {
-    const remove = () =>
-      // 409: another call is removing it already.
-      unlessRefused([404, 409], () =>
-        call('remove a container', () => docker.getContainer(container).remove({ force: true, v: true })),
-      );
-    await remove().catch(error => {
-      // Docker 20.10 refuses if the container ends by itself just before Docker kills it.
-      if (isRefused(error, 500) && ENDED_BEFORE_KILL.test(error.message)) return remove();
-      throw error;
-    });
-  };
-
   return {
     inspectContainer: container => inspectContainer(context, container),
     waitForExit: (container, signal) => waitForExit(context, container, signal),
-    removeContainer,
+    removeContainer: container => removeContainer(context, container),
 
     async startContainer(plan) {
       const isProtected = protect(plan.network);
@@ -62,7 +47,7 @@ export function createContainers(
         // 304: it is already running.
         if (isRefused(error, 304)) return containerId;
         if (error instanceof EngineRefused) {
-          await removeContainer(containerId);
+          await removeContainer(context, containerId);
           await throwIfVolumeLost(context, plan.mounts);
         }
         if (isRefused(error, 404)) throw new NetworkMissing(error.message);
@@ -136,14 +121,27 @@ async function createOrFind(context: EngineContext, plan: ContainerPlan, retries
       throw new EngineRefused(`A container called ${plan.name} exists and does not belong to this server.`);
     const isSame = isDeepStrictEqual(found.Config.Entrypoint, plan.command);
     if (isSame && found.State.Status !== 'removing') return found.Id;
-    // It belongs to an earlier attempt. Another call may be removing it.
-    await unlessRefused([409], () =>
-      call('remove a container', () => container.remove({ force: true, v: true })),
-    );
+    // It belongs to an earlier attempt.
+    await removeContainer(context, plan.name);
     await call('wait for a container', () => container.wait({ condition: 'removed' }));
     return undefined;
   });
   return sameId ?? (await createOrFind(context, plan, retriesLeft - 1));
+}
+
+const ENDED_BEFORE_KILL = /is not running/;
+
+async function removeContainer({ docker, call }: EngineContext, container: string): Promise<void> {
+  const remove = () =>
+    // 409: another call is removing it already.
+    unlessRefused([404, 409], () =>
+      call('remove a container', () => docker.getContainer(container).remove({ force: true, v: true })),
+    );
+  await remove().catch(error => {
+    // Docker 20.10 refuses if the container ends by itself just before Docker kills it.
+    if (isRefused(error, 500) && ENDED_BEFORE_KILL.test(error.message)) return remove();
+    throw error;
+  });
 }
 
 /** The options of a job's container, in addition to those that all containers share. */
