@@ -78,7 +78,7 @@ const router = new Hono()
     return context.json({ response: record }, 201);
   });
 const server = createSecureServer(
-  { cert: readFileSync(cert), key: readFileSync(key), allowHTTP1: true },
+  { cert: readFileSync(cert), key: readFileSync(key), allowHTTP1: true, noDelay: true },
   getRequestListener(router.fetch) as never,
 );
 // Connections are idle while the other side is measured.
