@@ -12,7 +12,10 @@ import { type EventStream, frame } from './http/stream.ts';
 const GROUP_READERS = 100;
 /** A group gets new output at most this often. */
 const BATCH_MS = 15;
-/** After sending to a group, a rest of the same length, up to this: 1,000 readers take about two thirds of a core. */
+/**
+ * After sending to a group, a rest of the same length: 1,000 readers take about two thirds of a core. All groups together
+ * rest at most this long before each has had its turn, so that a slow machine does not delay them further.
+ */
 const MAX_REST_MS = 20;
 /** A reader that lags more reads by itself, at its own pace. */
 const MAX_SHARED_LAG_BYTES = 256 * 1024;
@@ -66,7 +69,7 @@ export function createLogFeeds(live: Live): LogFeeds {
       await nextTurn();
       restMs += performance.now() - group.sentAt;
       if (restMs < 1) continue;
-      await pause(Math.min(restMs, MAX_REST_MS));
+      await pause(Math.min(restMs, MAX_REST_MS / (due.size + 1)));
       restMs = 0;
     }
     isSending = false;
