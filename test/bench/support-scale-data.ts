@@ -46,18 +46,18 @@ export type Size = {
 const all = (suites: number) => () => suites;
 
 /**
- * The small installation has enough rows to fill the first page of every list, also with a filter, and the picture of the
- * latest requests of each project. Most of these ran no suite.
+ * The small installation has enough rows to fill the first page of every list, also with a filter, the statistics of the
+ * latest builds of a suite, and the picture of the latest requests of each project. Most of these ran one suite or none.
  */
 export const sizes: Record<'small' | 'large', Size> = {
   small: {
     projects: 100,
     eventsPerBuild: 10,
     wide: {
-      commits: 33,
+      commits: 96,
       suites: 100,
-      suitesRun: newer => (newer === 0 ? 100 : 18),
-      failingEvery: 18,
+      suitesRun: newer => (newer === 0 ? 100 : newer < 33 ? 16 : 1),
+      failingEvery: 16,
       branch: 'feature-4',
     },
     ordinary: { commits: 70, suites: 3, suitesRun: all(3) },
