@@ -1,7 +1,7 @@
 // Summaries of many rows for pages, each in one or two queries however many rows there are.
 
 import { and, desc, eq, getTableColumns, inArray, sql } from 'drizzle-orm';
-import type { BuildRequestState, BuildState } from '../domain/build.ts';
+import { type BuildRequestState, type BuildState, UNFINISHED_BUILDS } from '../domain/build.ts';
 import type { Commit } from './builds.ts';
 import { type Db, jsonOf, prepared } from './database/db.ts';
 import { suiteDependencies } from './database/dependency-schema.ts';
@@ -105,23 +105,34 @@ const stateCodes: Record<BuildState, string> = {
   enqueued: 'q',
   canceled: 'c',
 };
+const unfinishedCodes = new RegExp(`[${UNFINISHED_BUILDS.map(state => stateCodes[state]).join('')}]`);
 const stateOfCode = new Map(Object.entries(stateCodes).map(([state, code]) => [code, state as BuildState]));
 const codeCases = Object.entries(stateCodes)
   .map(([state, code]) => `WHEN '${state}' THEN '${code}'`)
   .join(' ');
 
-// With max(), SQLite takes the other columns from the row that has the maximum.
 const latestBuilds = prepared(({ sqlite }) => {
-  const heads = (condition: string) =>
-    `SELECT max(id), suite_id, suite_name, build_state, started_at, finished_at FROM builds
-     WHERE commit_id = ? AND ${condition} GROUP BY suite_id`;
+  const columns = 'suite_id, suite_name, build_state, started_at, finished_at';
   return {
-    all: sqlite.prepare<[bigint], HeadRow>(heads('1')).raw(),
-    ofSuites: sqlite
-      .prepare<[bigint, string], HeadRow>(heads('suite_id IN (SELECT value FROM json_each(?))'))
+    // With max(), SQLite takes the other columns from the row that has the maximum.
+    all: sqlite
+      .prepare<[bigint], HeadRow>(
+        `SELECT max(id), ${columns} FROM builds WHERE commit_id = ? GROUP BY suite_id`,
+      )
       .raw(),
-    // All columns are in the index, whose order puts the newest build of a suite last. One text for all suites: that is
-    // faster than many rows.
+    ofSuites: sqlite
+      .prepare<[string, bigint], HeadRow>(
+        `SELECT build.id, ${columns} FROM json_each(?) AS one CROSS JOIN builds AS build
+         ON build.id = (SELECT max(id) FROM builds WHERE commit_id = ? AND suite_id = one.value)`,
+      )
+      .raw(),
+    // All columns are in the index.
+    version: sqlite
+      .prepare<[bigint], [number: bigint, newest: bigint | null]>(
+        'SELECT count(*), max(id) FROM builds INDEXED BY builds_commit WHERE commit_id = ?',
+      )
+      .raw(),
+    // The order of the index puts the newest build of a suite last. One text for all suites: that is faster than many rows.
     states: sqlite
       .prepare<[bigint], [string | null, string | null]>(
         `SELECT group_concat(suite_id), group_concat(CASE build_state ${codeCases} END, '')
@@ -144,32 +155,51 @@ export type LatestStates = {
 /** The suites of all builds of a commit. `latest` has the place of the latest build of each. */
 type BuiltSuites = { text: string; suites: readonly string[]; latest: ReadonlyMap<string, number> };
 
-/** Reads the state of the latest build of each suite of a commit. A rerun replaces the build it repeats. */
-export function createStatesReader(db: Db): (commitId: bigint) => LatestStates {
-  let built: BuiltSuites = { text: '', suites: [], latest: new Map() };
-  return commitId => {
-    const [text, codes] = latestBuilds(db).states.get(commitId) ?? [];
-    if (!text || !codes) return { suites: [], stateOf: () => undefined, counts: new Map(), notPassed: [] };
-    // Most commits of a project have builds of the same suites.
-    if (text !== built.text) {
-      const latest = new Map(text.split(',').map((suite, at) => [suite, at]));
-      built = { text, suites: [...latest.keys()], latest };
-    }
-    const { suites, latest } = built;
-    const counts = new Map<BuildState, number>();
-    const notPassed: string[] = [];
-    const stateAt = (at: number) => stateOfCode.get(codes.charAt(at)) as BuildState;
-    const stateOf = (suite: string) => {
-      const at = latest.get(suite);
-      return at === undefined ? undefined : stateAt(at);
-    };
-    for (const [suite, at] of latest) {
-      const state = stateAt(at);
-      counts.set(state, (counts.get(state) ?? 0) + 1);
-      if (state !== 'passed') notPassed.push(suite);
-    }
-    return { suites, stateOf, counts, notPassed };
+const COMMITS_CACHED = 1_000;
+const noStates: LatestStates = { suites: [], stateOf: () => undefined, counts: new Map(), notPassed: [] };
+
+/** States of commits whose builds have all finished. Such a build does not change, so they are valid until it has others. */
+const finishedStates = prepared(() => ({
+  built: { text: '', suites: [], latest: new Map() } as BuiltSuites,
+  ofCommits: new Map<bigint, { count: bigint; newest: bigint; states: LatestStates }>(),
+}));
+
+/** The state of the latest build of each suite of a commit. A rerun replaces the build it repeats. */
+export function readLatestStates(db: Db, commitId: bigint): LatestStates {
+  const cache = finishedStates(db);
+  const { version, states: statement } = latestBuilds(db);
+  const [count, newest] = version.get(commitId) ?? [0n, null];
+  if (newest === null) return noStates;
+  const known = cache.ofCommits.get(commitId);
+  if (known?.count === count && known.newest === newest) return known.states;
+  const [text, codes] = statement.get(commitId) as [string, string];
+  // Most commits of a project have builds of the same suites.
+  if (text !== cache.built.text) {
+    const latest = new Map(text.split(',').map((suite, at) => [suite, at]));
+    cache.built = { text, suites: [...latest.keys()], latest };
+  }
+  const states = decodeStates(cache.built, codes);
+  if (!unfinishedCodes.test(codes)) {
+    if (cache.ofCommits.size >= COMMITS_CACHED) cache.ofCommits.clear();
+    cache.ofCommits.set(commitId, { count, newest, states });
+  }
+  return states;
+}
+
+function decodeStates({ suites, latest }: BuiltSuites, codes: string): LatestStates {
+  const counts = new Map<BuildState, number>();
+  const notPassed: string[] = [];
+  const stateAt = (at: number) => stateOfCode.get(codes.charAt(at)) as BuildState;
+  const stateOf = (suite: string) => {
+    const at = latest.get(suite);
+    return at === undefined ? undefined : stateAt(at);
   };
+  for (const [suite, at] of latest) {
+    const state = stateAt(at);
+    counts.set(state, (counts.get(state) ?? 0) + 1);
+    if (state !== 'passed') notPassed.push(suite);
+  }
+  return { suites, stateOf, counts, notPassed };
 }
 
 /** The latest build of each suite of a commit, by suite; of `suiteIds` if given. */
@@ -180,7 +210,7 @@ export function listLatestBuilds(
 ): Map<bigint, BuildHead> {
   const time = (ms: bigint | null) => (ms === null ? null : Number(ms));
   const { all, ofSuites } = latestBuilds(db);
-  const rows = suiteIds ? ofSuites.all(commitId, jsonOf(suiteIds)) : all.all(commitId);
+  const rows = suiteIds ? ofSuites.all(jsonOf(suiteIds), commitId) : all.all(commitId);
   return new Map(
     rows.map(([id, suiteId, suiteName, buildState, startedAt, finishedAt]) => [
       suiteId,

@@ -65,6 +65,14 @@ export const listAllVisibleIds = cached(
   VIEWERS_CACHED,
 );
 
+/** Topics of everything that changes what the viewer sees of the projects. */
+export const listVisibleTopics = cached(
+  keyOf,
+  (db, viewer: Viewer): ReadonlySet<string> =>
+    new Set(listAllVisibleIds(db, viewer)?.map(id => `project:${id}`) ?? ['queue']),
+  VIEWERS_CACHED,
+);
+
 /** The ids of the visible projects whose name contains the text, in any case. Undefined if there are more than can be ranked. */
 export const listNamedIds = cached(
   ({ viewer, part }: { viewer: Viewer; part: string }) => `${keyOf(viewer)} ${part}`,

@@ -4,7 +4,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { BuildState, ProjectState } from '../domain/build.ts';
 import { nameKey } from '../domain/names.ts';
-import { type Db, jsonOf, prepared } from './database/db.ts';
+import { cached, type Db, jsonOf, prepared } from './database/db.ts';
 
 export type FoundProject = { id: bigint; name: string; state: ProjectState };
 export type FoundSuite = { id: bigint; projectId: bigint; name: string };
@@ -38,14 +38,26 @@ const CANDIDATES = 100;
 const BATCH = 50;
 const SEARCH_MS = 100;
 
-const projectKeys = prepared(db =>
+const ACCOUNTS_CACHED = 20;
+
+type ProjectKey = readonly [id: bigint, key: string];
+const projectKeyRows = prepared(db =>
   db.sqlite
-    .prepare<[bigint, bigint], [bigint, string]>(
+    .prepare<[bigint, bigint], ProjectKey>(
       `SELECT id, name_key FROM projects WHERE owner_id = ?
        UNION ALL SELECT p.id, p.name_key FROM collaborators AS c JOIN projects AS p ON p.id = c.project_id
        WHERE c.account_id = ? LIMIT ${MAX_PROJECTS}`,
     )
     .raw(),
+);
+/** The newest first. Each key press asks for them. */
+const listProjectKeys = cached(
+  (accountId: bigint) => accountId,
+  (db, accountId): readonly ProjectKey[] =>
+    projectKeyRows(db)
+      .all(accountId, accountId)
+      .sort((a, b) => (a[0] < b[0] ? 1 : -1)),
+  ACCOUNTS_CACHED,
 );
 const projectById = prepared(db =>
   db.sqlite
@@ -127,9 +139,7 @@ export async function findByName(db: Db, accountId: bigint, text: string): Promi
 function matchProjects(db: Db, accountId: bigint, words: readonly string[]) {
   const byMissing = new Map<string, bigint[]>();
   const matching: { id: bigint; key: string }[] = [];
-  const rows = projectKeys(db).all(accountId, accountId);
-  // The newest first.
-  for (const [id, key] of rows.sort((a, b) => (a[0] < b[0] ? 1 : -1))) {
+  for (const [id, key] of listProjectKeys(db, accountId)) {
     const missing = words.filter(word => !key.includes(word));
     if (missing.length === 0) matching.push({ id, key });
     const group = missing.join(' ');
@@ -148,8 +158,8 @@ function matchProjects(db: Db, accountId: bigint, words: readonly string[]) {
 
 /** Names that begin with a word come first. Otherwise the order stays. */
 function byRank<T>(items: readonly T[], words: readonly string[], keyOf: (item: T) => string): T[] {
-  const rank = (item: T) => (words.some(word => keyOf(item).startsWith(word)) ? 0 : 1);
-  return items.toSorted((a, b) => rank(a) - rank(b));
+  const isFirst = (item: T) => words.some(word => keyOf(item).startsWith(word));
+  return [...items.filter(isFirst), ...items.filter(item => !isFirst(item))];
 }
 
 /** Suites of projects that have most of the words are first. */

@@ -292,12 +292,12 @@ export function updateIn<Table extends SQLiteTable, Row extends Table['$inferSel
   };
 }
 
-/** Caches a read that nearly every request makes, until anything in the database changes. */
+/** Caches a read that nearly every request makes, until anything in the database changes. Does not cache undefined. */
 export function cached<Argument, Result>(
   keyOf: (argument: Argument) => unknown,
-  read: (db: Db, argument: Argument) => Result | undefined,
+  read: (db: Db, argument: Argument) => Result,
   maxEntries = 1000,
-): (db: Db, argument: Argument) => Result | undefined {
+): (db: Db, argument: Argument) => Result {
   const caches = prepared(() => ({ generation: -1, results: new Map<unknown, Result>() }));
   return (db, argument) => {
     if (db.writing) return read(db, argument);

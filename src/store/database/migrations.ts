@@ -840,6 +840,12 @@ CREATE INDEX build_requests_ended ON build_requests (build_state, id)
   WHERE build_state IN ('passed', 'failed', 'errored', 'canceled', 'skipped');
 `;
 
+/** The latest builds of each suite with their states and durations, from the index alone. */
+const runsOfSuites = `
+DROP INDEX builds_suite;
+CREATE INDEX builds_suite ON builds (suite_id, local, id, build_state, started_at, finished_at);
+`;
+
 type Step = string | ((sqlite: Database.Database) => void);
 
 export const steps: readonly Step[] = [
@@ -865,4 +871,5 @@ export const steps: readonly Step[] = [
   sizesOfCaches,
   unhashedArtifacts,
   endedRequests,
+  runsOfSuites,
 ];

@@ -394,7 +394,14 @@ export const builds = sqliteTable(
     index('builds_commit').on(table.commitId, table.suiteId, table.id, table.buildState),
     index('builds_request').on(table.buildRequestId, table.suiteId, table.id),
     index('builds_request_unfinished').on(table.buildRequestId, table.id).where(sql.raw(unfinished.build)),
-    index('builds_suite').on(table.suiteId, table.local, table.id),
+    index('builds_suite').on(
+      table.suiteId,
+      table.local,
+      table.id,
+      table.buildState,
+      table.startedAt,
+      table.finishedAt,
+    ),
     index('builds_passed')
       .on(table.suiteId, table.id, table.startedAt, table.finishedAt)
       .where(sql`build_state = 'passed' AND local = 0`),

@@ -30,18 +30,26 @@ const completed = COMPLETED_BUILDS.map(state => `'${state}'`).join(', ');
 // Builds of a fork's pull request are on no branch of the repository.
 const branchOf = "CASE WHEN request.pull_request IS NULL THEN request.branch ELSE '' END";
 
-type BriefRow = [bigint, string, bigint, bigint | null, bigint | null, string];
-type RunRow = [...BriefRow, string, string | null];
+type BriefRow = [bigint, string, bigint | null, bigint | null];
+type BranchedRow = [...BriefRow, string];
+type RunRow = [...BranchedRow, bigint, string, string | null];
 
 const runStatements = prepared(({ sqlite }) => {
-  const select = (condition: string, more = '') => `
-    SELECT build.id, build.build_state, build.created_at, build.started_at, build.finished_at, ${branchOf}${more}
-    FROM builds AS build CROSS JOIN build_requests AS request ON request.id = build.build_request_id
-    WHERE ${condition} AND build.build_state IN (${completed}) ORDER BY build.id DESC LIMIT ?`;
-  const details = ', build.commit_ref, build.tests';
+  // All of these are in the index builds_suite.
+  const columns = 'build.id, build.build_state, build.started_at, build.finished_at';
+  const latest = (condition: string) =>
+    `${condition} AND build.build_state IN (${completed}) ORDER BY build.id DESC LIMIT ?`;
+  const select = (condition: string, more = '') =>
+    `SELECT ${columns}, ${branchOf}${more}
+     FROM builds AS build CROSS JOIN build_requests AS request ON request.id = build.build_request_id
+     WHERE ${latest(condition)}`;
+  const details = ', build.created_at, build.commit_ref, build.tests';
   const ofSuite = 'build.suite_id = ? AND build.local = 0';
   return {
-    brief: sqlite.prepare<[bigint, number], BriefRow>(select(ofSuite)).raw(),
+    brief: sqlite
+      .prepare<[bigint, number], BriefRow>(`SELECT ${columns} FROM builds AS build WHERE ${latest(ofSuite)}`)
+      .raw(),
+    branched: sqlite.prepare<[bigint, number], BranchedRow>(select(ofSuite)).raw(),
     all: sqlite.prepare<[bigint, number], RunRow>(select(ofSuite, details)).raw(),
     ofBranch: sqlite
       .prepare<[bigint, string, number], RunRow>(
@@ -56,14 +64,13 @@ const runStatements = prepared(({ sqlite }) => {
 
 const time = (ms: bigint | null) => (ms === null ? null : Number(ms));
 
-const toBriefRun = ([id, state, createdAt, startedAt, finishedAt, branch]: BriefRow | RunRow): BriefRun => ({
+const toBriefRun = ([id, state, startedAt, finishedAt]: readonly [...BriefRow, ...unknown[]]): BriefRun => ({
   id,
   state,
-  createdAt: Number(createdAt),
   startedAt: time(startedAt),
   finishedAt: time(finishedAt),
-  branch,
 });
+const toBranchedRun = (row: BranchedRow | RunRow): BranchedRun => ({ ...toBriefRun(row), branch: row[4] });
 
 /** The latest runs of a suite, oldest first; of `branch` if given. */
 export function listRuns(
@@ -75,9 +82,10 @@ export function listRuns(
   const rows = branch === undefined ? all.all(suiteId, limit) : ofBranch.all(suiteId, branch, limit);
   return rows
     .map(row => {
-      const [, , , , , , commitRef, tests] = row;
+      const [, , , , , createdAt, commitRef, tests] = row;
       return {
-        ...toBriefRun(row),
+        ...toBranchedRun(row),
+        createdAt: Number(createdAt),
         commitRef,
         tests: tests === null ? null : (JSON.parse(tests) as TestCounts),
       };
@@ -120,14 +128,14 @@ const weekStatements = prepared(({ sqlite }) => {
   return {
     all: sqlite
       .prepare<[bigint, bigint, bigint], bigint>(
-        `SELECT build.finished_at - build.started_at FROM builds AS build WHERE ${passed} ORDER BY build.id DESC LIMIT ${MAX_OF_WEEK}`,
+        `SELECT build.finished_at - build.started_at FROM builds AS build INDEXED BY builds_passed WHERE ${passed} ORDER BY build.id DESC LIMIT ${MAX_OF_WEEK}`,
       )
       .pluck(),
     ofBranch: sqlite
       .prepare<[string, bigint, bigint, bigint], bigint>(
         `SELECT build.finished_at - build.started_at FROM builds AS build
          CROSS JOIN build_requests AS request ON request.id = build.build_request_id AND request.branch = ? AND request.pull_request IS NULL
-         WHERE build.id IN (SELECT build.id FROM builds AS build WHERE ${passed} ORDER BY build.id DESC LIMIT ${MAX_OF_WEEK})`,
+         WHERE build.id IN (SELECT build.id FROM builds AS build INDEXED BY builds_passed WHERE ${passed} ORDER BY build.id DESC LIMIT ${MAX_OF_WEEK})`,
       )
       .pluck(),
   };
@@ -245,20 +253,32 @@ export const rankSuites = (
 ): { id: bigint; name: string }[] =>
   rankStatements(db)[options.order].all(projectId, projectId, options.limit, options.offset);
 
-/** A run without its commit and its test counts. */
-export type BriefRun = Omit<Run, 'commitRef' | 'tests'>;
-export type SuiteRuns = { id: bigint; name: string; runs: BriefRun[] };
+/** What a list of suites shows of a run. */
+export type BriefRun = Omit<BranchedRun, 'branch'>;
+export type BranchedRun = Pick<Run, 'id' | 'state' | 'startedAt' | 'finishedAt' | 'branch'>;
+type Named = { id: bigint; name: string };
+export type SuiteRuns<T = BranchedRun> = Named & { runs: T[] };
 
 /** The latest runs of each suite, oldest first. Leaves time for other requests. */
-export async function listSuiteRuns(
+export const listSuiteRuns = (
   db: Db,
-  suites: readonly { id: bigint; name: string }[],
+  suites: readonly Named[],
   limit: number,
-): Promise<SuiteRuns[]> {
+): Promise<SuiteRuns<BriefRun>[]> =>
+  readRuns(suites, id => runStatements(db).brief.all(id, limit).map(toBriefRun));
+
+/** The same with branches, which takes longer. */
+export const listBranchedRuns = (db: Db, suites: readonly Named[], limit: number): Promise<SuiteRuns[]> =>
+  readRuns(suites, id => runStatements(db).branched.all(id, limit).map(toBranchedRun));
+
+async function readRuns<T>(
+  suites: readonly Named[],
+  newestFirst: (id: bigint) => T[],
+): Promise<SuiteRuns<T>[]> {
   const pace = createPace();
-  const listed: SuiteRuns[] = [];
+  const listed: SuiteRuns<T>[] = [];
   for (const { id, name } of suites) {
-    listed.push({ id, name, runs: runStatements(db).brief.all(id, limit).map(toBriefRun).reverse() });
+    listed.push({ id, name, runs: newestFirst(id).reverse() });
     if (pace.isDue()) await pace.wait();
   }
   return listed;

@@ -15,7 +15,7 @@ import {
   scopeOf,
 } from '../../store/activity.ts';
 import { estimateSeconds } from '../../store/estimates.ts';
-import { listVisibleIds, PROJECTS_RANKED, type Viewer } from '../../store/project-ranking.ts';
+import { listVisibleIds, listVisibleTopics } from '../../store/project-ranking.ts';
 import {
   emptyState,
   FIRST_PAGE,
@@ -56,14 +56,12 @@ function showStart({ services, caller }: Visit): Response {
   return respondRedirect(project === undefined ? '/ui/projects' : `/ui/projects/${project}`);
 }
 
-/** Topics of everything that changes what the viewer sees of the projects. */
-export function activityTopics({ services: { db } }: Pick<Visit, 'services'>, viewer: Viewer): string[] {
-  const ids = listVisibleIds(db, viewer, PROJECTS_RANKED + 1);
-  return ids.length > PROJECTS_RANKED ? ['queue'] : ids.map(id => `project:${id}`);
-}
-
-function followActivity(visit: Visit): Response {
-  return respondChanges(visit, { topics: activityTopics(visit, visit.caller), maySee: () => true });
+/** Reports everything that changes what the visitor sees of the projects. */
+export function followActivity(visit: Visit): Response {
+  return respondChanges(visit, {
+    topics: listVisibleTopics(visit.services.db, visit.caller),
+    maySee: () => true,
+  });
 }
 
 function readFilter({ url, account }: Visit): ActivityFilter {

@@ -44,7 +44,7 @@ function openStreamWhile(
 /** Sends `changed` with `payload` after each change of the topics, and at once if the page may have missed one. */
 export function respondChanges(
   visit: Visit,
-  options: { topics: readonly string[]; maySee: (caller: Caller) => unknown; payload?: () => unknown },
+  options: { topics: Iterable<string>; maySee: (caller: Caller) => unknown; payload?: () => unknown },
 ): Response {
   return sendChanges(visit, openPageStream(visit, options.maySee), options);
 }
@@ -52,7 +52,7 @@ export function respondChanges(
 /** The same without a session: the stream of an account ends when `isAllowed` returns false. */
 export function respondChangesWhile(
   guest: Guest,
-  options: { accountId: bigint; isAllowed: () => boolean; topics: readonly string[] },
+  options: { accountId: bigint; isAllowed: () => boolean; topics: Iterable<string> },
 ): Response {
   return sendChanges(guest, openStreamWhile(guest, options.accountId, options.isAllowed), options);
 }
@@ -60,7 +60,7 @@ export function respondChangesWhile(
 function sendChanges(
   { services, url }: Pick<Guest, 'services' | 'url'>,
   stream: EventStream,
-  { topics, payload }: { topics: readonly string[]; payload?: () => unknown },
+  { topics, payload }: { topics: Iterable<string>; payload?: () => unknown },
 ): Response {
   const sendChange = () => stream.send(frame('changed', JSON.stringify(payload?.() ?? {})));
   stream.send(frame('state', '{}'));

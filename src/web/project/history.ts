@@ -6,6 +6,7 @@ import { countRuns, figuresOf } from '../../domain/result/history.ts';
 import { countOf, formatCount } from '../../domain/text/count.ts';
 import {
   type BriefRun,
+  listBranchedRuns,
   listProjectBranches,
   listRequestRuns,
   listSuiteRuns,
@@ -102,7 +103,7 @@ async function renderSuites(visit: ProjectVisit): Promise<Html> {
   const order = suiteOrders.find(one => one === url.searchParams.get('sort')) ?? 'failing';
   const offset = Math.max(0, Number.parseInt(url.searchParams.get('after') ?? '', 10) || 0);
   const ranked = rankSuites(db, found.project.id, { order, limit: SUITES_PER_PAGE + 1, offset });
-  const suites = await listSuiteRuns(db, ranked.slice(0, SUITES_PER_PAGE), RUNS_OF_LISTED_SUITE);
+  const suites = await listBranchedRuns(db, ranked.slice(0, SUITES_PER_PAGE), RUNS_OF_LISTED_SUITE);
   return html`<section class="suite-histories" aria-labelledby="suites-head"><h2 id="suites-head">Suites</h2>
 <nav class="pills" aria-label="Order of the suites"><ul>${suiteOrders.map(
     one =>
@@ -142,7 +143,7 @@ export function renderLastResult(visit: ProjectVisit, runs: readonly BriefRun[])
   const last = runs.at(-1);
   if (!last) return html`<span class="quiet">No build yet</span>`;
   const { db } = visit.services;
-  return html`<a href="${projectPath(visit, `/builds/${last.id}`)}">${stateBadge(last.state)}</a> <span class="second">${relativeTime(last.finishedAt ?? last.createdAt, db.now())}</span>`;
+  return html`<a href="${projectPath(visit, `/builds/${last.id}`)}">${stateBadge(last.state)}</a> <span class="second">${last.finishedAt === null ? '' : relativeTime(last.finishedAt, db.now())}</span>`;
 }
 
 /** How many of the runs passed. */
@@ -175,7 +176,7 @@ export async function renderHistory(visit: ProjectVisit): Promise<Html | string>
 <p class="history-links"><a href="${projectPath(visit, '/history')}">History of all suites</a>${flakyCount === 0 ? '' : html` <a href="${projectPath(visit, '/flaky')}">${countOf(flakyCount, 'flaky test')}</a>`}</p>`;
 }
 
-function renderSuite(visit: ProjectVisit, { id, name, runs }: SuiteRuns, flaky: number): Html {
+function renderSuite(visit: ProjectVisit, { id, name, runs }: SuiteRuns<BriefRun>, flaky: number): Html {
   const { counted, passed } = countRuns(runs);
   const rate = counted === 0 ? '' : `${formatRate(passed / counted)} passed`;
   return html`<li><div class="trend-head"><a class="name" href="${projectPath(visit, `/suites/${id}`)}">${name}</a> <span class="second">${[rate, ...(flaky > 0 ? [`${formatCount(flaky)} flaky`] : [])].filter(Boolean).join(', ')}</span></div>

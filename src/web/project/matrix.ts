@@ -14,9 +14,9 @@ import {
 import type { Db } from '../../store/database/db.ts';
 import {
   type BuildHead,
-  createStatesReader,
   type LatestStates,
   listLatestBuilds,
+  readLatestStates,
 } from '../../store/overview.ts';
 import { listProjectBranches } from '../../store/result/runs.ts';
 import { listSuiteNames } from '../../store/suites.ts';
@@ -46,7 +46,8 @@ const PASSED_LISTED = 8;
 const NAME_LENGTH = 19;
 const FILTER_LENGTH = 200;
 
-type Column = { id: bigint; name: string; isDeleted: boolean };
+/** The key is the id as text. */
+type Column = { id: bigint; key: string; name: string; isDeleted: boolean };
 type Filter = CommitFilter & { state: string };
 
 /** The states that a filter offers. */
@@ -126,10 +127,9 @@ function renderPager(url: URL, { newer, older, isPartial }: CommitPage, isLater:
 
 async function renderMatrix(visit: ProjectVisit, commits: readonly CommitRow[]): Promise<Html> {
   const { db } = visit.services;
-  const readStates = createStatesReader(db);
   const states: LatestStates[] = [];
   for (const { id } of commits) {
-    const found = readStates(id);
+    const found = readLatestStates(db, id);
     states.push(found);
     // Commits with many suites take a while: let other requests run in between.
     if (found.suites.length > SUITES_FITTING) await nextTurn();
@@ -166,7 +166,12 @@ function columnsOf(
   commits: readonly CommitRow[],
   states: readonly LatestStates[],
 ): Column[] {
-  const columns = new Map(suites.map(suite => [`${suite.id}`, { ...suite, isDeleted: false }]));
+  const columns = new Map<string, Column>();
+  const add = (id: bigint, name: string, isDeleted: boolean) => {
+    const key = `${id}`;
+    columns.set(key, { id, key, name, isDeleted });
+  };
+  for (const { id, name } of suites) add(id, name, false);
   for (const [at, ofCommit] of states.entries()) {
     if (ofCommit.suites === states[at - 1]?.suites) continue;
     const deleted = ofCommit.suites.filter(id => !columns.has(id)).map(BigInt);
@@ -176,7 +181,7 @@ function columnsOf(
       (commits[at] as CommitRow).id,
       deleted,
     ).values())
-      columns.set(`${id}`, { id, name, isDeleted: true });
+      add(id, name, true);
   }
   return [...columns.values()];
 }
@@ -188,8 +193,7 @@ function columnsOf(
 function orderColumns(columns: readonly Column[], states: readonly LatestStates[]): Column[] {
   const isChoice = columns.length > SUITES_FITTING;
   const notable = new Set(states.flatMap(({ notPassed }) => notPassed));
-  const rankOf = ({ id }: Column): number => {
-    const key = `${id}`;
+  const rankOf = ({ key }: Column): number => {
     if (!notable.has(key)) return Number.MAX_VALUE;
     const ofSuite = states.map(({ stateOf }) => stateOf(key));
     if (isBad(ofSuite.find(isFinished))) return -1;
@@ -276,8 +280,8 @@ function renderOthers(
   isCounted: boolean,
 ): Html {
   const counts = new Map(states.counts);
-  for (const { id } of columns) {
-    const state = states.stateOf(`${id}`);
+  for (const { key } of columns) {
+    const state = states.stateOf(key);
     if (state !== undefined) counts.set(state, (counts.get(state) ?? 0) - 1);
   }
   for (const [state, count] of counts) if (count === 0) counts.delete(state);

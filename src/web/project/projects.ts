@@ -7,7 +7,7 @@ import { projects } from '../../api/projects.ts';
 import { triggerTypes } from '../../domain/trigger/trigger.ts';
 import { type ProjectSummary, summarizeProjects } from '../../store/overview.ts';
 import { findProjectHeads, type ProjectHead, rankProjects } from '../../store/project-ranking.ts';
-import { activityTopics } from '../activity/activity.ts';
+import { followActivity } from '../activity/activity.ts';
 import {
   emptyState,
   filterBox,
@@ -23,7 +23,7 @@ import {
 } from '../frame/components.ts';
 import { formTo, radioField, renderForm, submitButton, textArea, textField } from '../frame/form.ts';
 import { respondRedirect } from '../frame/layout.ts';
-import { renderChanges, respondChanges } from '../frame/page-stream.ts';
+import { renderChanges } from '../frame/page-stream.ts';
 import { form, orShowAgain, page, type Route } from '../frame/route.ts';
 import { stateBadge } from '../frame/state.ts';
 import { type Html, perform, type View, type Visit } from '../frame/visit.ts';
@@ -32,7 +32,7 @@ import { byHand, triggerChoices } from './trigger-text.ts';
 
 export const projectsPages: Route[] = [
   page('/ui/projects', showProjects),
-  page('/ui/projects/stream', followProjects),
+  page('/ui/projects/stream', followActivity),
   page('/ui/projects/new', showNewProject),
   form('/ui/projects/new', createProject),
 ];
@@ -138,10 +138,6 @@ async function findMatching(
     from = String(next);
     await nextTurn();
   }
-}
-
-function followProjects(visit: Visit): Response {
-  return respondChanges(visit, { topics: activityTopics(visit, visit.caller), maySee: () => true });
 }
 
 const searchTextOf = (project: ProjectHead) =>

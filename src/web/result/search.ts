@@ -12,7 +12,7 @@ import { QUERY_LENGTH } from '../../domain/result/log-query.ts';
 import { countOf, formatCount } from '../../domain/text/count.ts';
 import { findVisibleProject, listVisibleNames, type Project } from '../../store/projects.ts';
 import type { SearchedBuild, SearchResult } from '../../store/result/search-builds.ts';
-import { listSuites } from '../../store/suites.ts';
+import { listSuiteNames } from '../../store/suites.ts';
 import { emptyState, pageHead, relativeTime } from '../frame/components.ts';
 import { page, type Route } from '../frame/route.ts';
 import { stateBadge, stateLabel } from '../frame/state.ts';
@@ -22,7 +22,7 @@ import { buildHref } from './build-frame.ts';
 export const searchPages: Route[] = [page('/ui/search', showSearch)];
 
 const LINES_PER_PAGE = 50;
-const OFFERED = { limit: 500, before: undefined };
+const OFFERED = 500;
 const buildStates = (Object.keys(buildMachine) as BuildState[]).filter(state => state !== 'enqueued');
 
 export const searchHref = (query: Record<string, string>) => `/ui/search?${new URLSearchParams(query)}`;
@@ -109,19 +109,31 @@ function search({ services, caller, request, url }: Visit, asked: Asked): Promis
 
 function renderForm(visit: Visit, { value, project, values, errors }: Asked): Html {
   const { services, caller } = visit;
-  const projects = listVisibleNames(services.db, caller.accountId, OFFERED.limit);
-  const suites = project ? listSuites(services.db, project.id, OFFERED) : [];
+  const projects = listVisibleNames(services.db, caller.accountId, OFFERED);
+  const suites = project ? listSuiteNames(services.db, project.id).slice(0, OFFERED) : [];
   const option = (chosen: string, id: string, label: string) =>
-    html`<option value="${id}"${id === chosen ? raw(' selected') : ''}>${label}</option>`;
+    id === chosen
+      ? html`<option value="${id}" selected>${label}</option>`
+      : html`<option value="${id}">${label}</option>`;
+  const options = (name: string, all: string, choices: readonly (readonly [id: string, label: string])[]) => {
+    const chosen = value(name);
+    return [option(chosen, '', all), ...choices.map(([id, label]) => option(chosen, id, label))];
+  };
+  const namesOf = (items: readonly { id: bigint; name: string }[]) =>
+    items.map(({ id, name }) => [`${id}`, name] as const);
   return html`<form class="search-form" method="get" action="/ui/search" role="search">
 <div class="search-main"><label class="sr" for="search-q">Text to find</label>
 <input id="search-q" name="q" type="search" class="code" value="${value('q')}" placeholder="Text of a log line, such as an error message" maxlength="${QUERY_LENGTH.max}" autocomplete="off" spellcheck="false" autocapitalize="off" data-keys="/"${errors.q ? raw(' aria-invalid="true"') : ''}${value('q') === '' ? raw(' autofocus') : ''}>
 <button class="button primary" type="submit">Search</button></div>
 <div class="search-filters">
-<label>Project <select name="project">${option(value('project'), '', 'All projects')}${projects.map(one => option(value('project'), one.id.toString(), one.name))}</select></label>
-${suites.length > 0 ? html`<label>Suite <select name="suite_id">${option(value('suite_id'), '', 'All suites')}${suites.map(one => option(value('suite_id'), one.id.toString(), one.name))}</select></label>` : ''}
+<label>Project <select name="project">${options('project', 'All projects', namesOf(projects))}</select></label>
+${suites.length > 0 ? html`<label>Suite <select name="suite_id">${options('suite_id', 'All suites', namesOf(suites))}</select></label>` : ''}
 <label>Branch <input name="branch" value="${value('branch')}" placeholder="Any" autocomplete="off" spellcheck="false" autocapitalize="off"></label>
-<label>State <select name="state">${option(value('state'), '', 'Any')}${buildStates.map(state => option(value('state'), state, stateLabel(state)))}</select></label>
+<label>State <select name="state">${options(
+    'state',
+    'Any',
+    buildStates.map(state => [state, stateLabel(state)] as const),
+  )}</select></label>
 <label>Since <input name="since" type="date" value="${value('since').slice(0, 10)}"></label>
 <label class="search-case"><input name="case" type="checkbox" value="true"${values.case ? raw(' checked') : ''}> Match case</label>
 </div>

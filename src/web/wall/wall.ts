@@ -8,13 +8,14 @@ import { countOf } from '../../domain/text/count.ts';
 import type { Theme } from '../../domain/theme.ts';
 import type { Account } from '../../store/accounts.ts';
 import { estimateSeconds } from '../../store/estimates.ts';
+import { listVisibleTopics } from '../../store/project-ranking.ts';
 import { describeWall, type LargeTile, type Wall } from '../../store/wall.ts';
 import { findWallLink, recordWallLinkUse } from '../../store/wall-links.ts';
-import { activityTopics, progressOf } from '../activity/activity.ts';
+import { followActivity, progressOf } from '../activity/activity.ts';
 import { assetHref } from '../frame/assets.ts';
 import { formatDuration, relativeTime } from '../frame/components.ts';
 import { notFoundView } from '../frame/error-pages.ts';
-import { respondChanges, respondChangesWhile } from '../frame/page-stream.ts';
+import { respondChangesWhile } from '../frame/page-stream.ts';
 import { open, page, type Route } from '../frame/route.ts';
 import { stateBadge, stateMark, toneOf } from '../frame/state.ts';
 import type { Guest, Html, View, Visit } from '../frame/visit.ts';
@@ -25,15 +26,11 @@ const PATH = '/ui/wall';
 /** The path of a token comes last, because it matches the others. */
 export const wallPages: Route[] = [
   page(PATH, visit => showWall(visit, visit.caller, visit.account)),
-  page(`${PATH}/stream`, followWall),
+  page(`${PATH}/stream`, followActivity),
   ...wallLinkPages,
   open(`${PATH}/:wall_token`, showWallOfLink),
   open(`${PATH}/:wall_token/stream`, followWallOfLink),
 ];
-
-function followWall(visit: Visit): Response {
-  return respondChanges(visit, { topics: activityTopics(visit, visit.caller), maySee: () => true });
-}
 
 /** The account whose projects the link shows. Undefined for an unknown or revoked link and a suspended account. */
 function findViewer({ services: { db }, params }: Guest): { caller: Caller; account: Account } | undefined {
@@ -57,7 +54,7 @@ function followWallOfLink(guest: Guest): Response | View {
   return respondChangesWhile(guest, {
     accountId: viewer.account.id,
     isAllowed: () => findViewer(guest) !== undefined,
-    topics: activityTopics(guest, viewer.caller),
+    topics: listVisibleTopics(guest.services.db, viewer.caller),
   });
 }
 

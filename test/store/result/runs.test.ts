@@ -11,7 +11,7 @@ import {
   recordCommit,
 } from '../../../src/store/builds.ts';
 import type { Db } from '../../../src/store/database/db.ts';
-import { createStatesReader } from '../../../src/store/overview.ts';
+import { readLatestStates } from '../../../src/store/overview.ts';
 import type { Project } from '../../../src/store/projects.ts';
 import {
   findPassedAt,
@@ -20,6 +20,7 @@ import {
 } from '../../../src/store/result/comparable-builds.ts';
 import {
   compareWeeks,
+  listBranchedRuns,
   listBranches,
   listProjectBranches,
   listRequestRuns,
@@ -252,7 +253,7 @@ test('the newest build of each suite gives its state at a commit', () => {
   db.sqlite.prepare('UPDATE builds SET commit_id = ? WHERE id = ?').run(commitId, again);
   const [other] = run(db, project, 'main', [[lint, 'pass']]) as [bigint];
   const [same] = run(db, project, 'main', [[lint, 'fail']]) as [bigint];
-  const readStates = createStatesReader(db);
+  const readStates = (commit: bigint) => readLatestStates(db, commit);
   const { suites, stateOf, counts, notPassed } = readStates(commitId);
   assert.deepEqual(
     suites.map(suite => [suite, stateOf(suite)]),
@@ -284,6 +285,30 @@ test('the newest build of each suite gives its state at a commit', () => {
   assert.deepEqual(readStates(1n).suites, []);
 });
 
+test('the states at a commit follow reruns, running builds and deleted builds', () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const project = addProject(db);
+  const [unit] = addSuites(db, project, 'Unit') as [Suite];
+  const [failed] = run(db, project, 'main', [[unit, 'fail']]) as [bigint];
+  const { commitId } = findBuild(db, project.id, failed) as Build;
+  const state = () => readLatestStates(db, commitId).stateOf(`${unit.id}`);
+  assert.equal(state(), 'failed');
+  const [rerun] = run(db, project, 'main', [[unit, 'pass']]) as [bigint];
+  const change = (to: string) =>
+    db.sqlite
+      .prepare('UPDATE builds SET commit_id = ?, build_state = ? WHERE id = ?')
+      .run(commitId, to, rerun);
+  change('enqueued');
+  assert.equal(state(), 'enqueued');
+  change('running');
+  assert.equal(state(), 'running');
+  change('passed');
+  assert.equal(state(), 'passed');
+  db.sqlite.prepare('DELETE FROM builds WHERE id = ?').run(rerun);
+  assert.equal(state(), 'failed');
+});
+
 test('histories are read by index, however many builds there are', async () => {
   using fixture = openFixture();
   const { db } = fixture;
@@ -300,8 +325,9 @@ test('histories are read by index, however many builds there are', async () => {
   }
   listBranches(db, 1n);
   listProjectBranches(db, 1n);
-  createStatesReader(db)(1n);
+  readLatestStates(db, 1n);
   await listSuiteRuns(db, [{ id: 1n, name: 'Unit' }], 20);
+  await listBranchedRuns(db, [{ id: 1n, name: 'Unit' }], 20);
   rankSuites(db, 1n, { order: 'failing', limit: 25, offset: 0 });
   assert.ok(statements.size >= 11);
   for (const text of statements) {
@@ -310,7 +336,7 @@ test('histories are read by index, however many builds there are', async () => {
     }[];
     const scans = steps
       .map(({ detail }) => detail)
-      .filter(detail => /^SCAN (?!recent|ranked|json_each|\(subquery)/.test(detail));
+      .filter(detail => /^SCAN (?!recent|ranked|json_each|one VIRTUAL|\(subquery)/.test(detail));
     assert.deepEqual(scans, [], text);
   }
 });
