@@ -45,18 +45,29 @@ export async function describeWall(db: Db, viewer: Viewer): Promise<Wall> {
   const withName = (project: RankedProject) => ({ ...project, name: heads.get(project.id)?.name ?? '' });
   const failing = ranked.filter(({ buildState }) => isFailing(buildState)).length;
   const building = ranked.filter(({ buildState }) => buildState === 'building').length;
+  const newest = describe(
+    db,
+    large.map(({ newestRequestId }) => newestRequestId),
+  );
+  const broken = describe(
+    db,
+    [...newest.values()].flatMap(({ request }) => findBroken(db, request.projectId, request.branch) ?? []),
+  );
   return {
-    large: large.map(project => {
-      const [newest] = describeRequests(db, [project.newestRequestId]);
-      const brokenId = newest && findBroken(db, project.id, newest.request.branch);
-      const [broken] = brokenId === undefined ? [] : describeRequests(db, [brokenId]);
-      return { ...withName(project), newest, broken };
-    }),
+    large: large.map(project => ({
+      ...withName(project),
+      newest: newest.get(project.id),
+      broken: broken.get(project.id),
+    })),
     small: small.map(withName),
     counts: { failing, building, others: ranked.length - failing - building },
     hidden: ranked.length - large.length - small.length,
   };
 }
+
+/** By project, of which each has one of the requests. */
+const describe = (db: Db, requestIds: readonly bigint[]) =>
+  new Map(describeRequests(db, requestIds).map(one => [one.request.projectId, one]));
 
 const latest = prepared(({ sqlite }) => {
   const prepare = (condition: string) =>
@@ -75,7 +86,7 @@ const latest = prepared(({ sqlite }) => {
 
 function findBroken(db: Db, projectId: bigint, branch: string): bigint | undefined {
   let broken: bigint | undefined;
-  for (const [id, state] of latest(db)[branch === '' ? 'all' : 'branch'].all({ projectId, branch })) {
+  for (const [id, state] of latest(db)[branch === '' ? 'all' : 'branch'].iterate({ projectId, branch })) {
     if (state === 'passed') break;
     if (state === 'failed' || state === 'errored') broken = id;
   }
