@@ -1,6 +1,7 @@
 // The cost of API requests: reading and creating a record compared with bare routes, a thousand callers compared with one,
 // a page of a long list compared with a short one, and idling. Every figure is a ratio of alternating rounds in one run, so
 // that a busy machine affects both sides. Names after `scripts/bench api` select parts: record, post, paced, pages, start.
+import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { cpSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -317,6 +318,13 @@ async function timeStart(
   return { startMs, rssBytes };
 }
 
+/** Shows how fast the machine is at the moment: the limit of the start is not a ratio. */
+function timeBareStart(): number {
+  const startedAt = performance.now();
+  execFileSync(process.execPath, ['--eval', '']);
+  return performance.now() - startedAt;
+}
+
 try {
   const needsExecutable = ['record', 'paced', 'pages', 'start'].some(wanted);
   const executable = needsExecutable ? await installExecutable(work) : '';
@@ -339,7 +347,12 @@ try {
       `/ping after a start without compiled code, with ${rows} rows: ${first.startMs.toFixed(0)} ms`,
     );
     const starts = [];
-    for (let turn = 0; turn < 11; turn += 1) starts.push(await timeStart(executable, large.data, 1_000));
+    const bare: number[] = [];
+    for (let turn = 0; turn < 11; turn += 1) {
+      starts.push(await timeStart(executable, large.data, 1_000));
+      bare.push(timeBareStart());
+    }
+    console.log(`a bare Node process starts and ends in ${median(bare).toFixed(0)} ms`);
     // V8 returns the memory of the start-up after half a minute.
     const idle = await timeStart(executable, large.data, 45_000);
     report(
