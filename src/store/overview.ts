@@ -128,7 +128,7 @@ const latestBuilds = prepared(({ sqlite }) => {
       .raw(),
     // All columns are in the index.
     version: sqlite
-      .prepare<[bigint], [number: bigint, newest: bigint | null]>(
+      .prepare<[bigint], [count: bigint, newest: bigint | null]>(
         'SELECT count(*), max(id) FROM builds INDEXED BY builds_commit WHERE commit_id = ?',
       )
       .raw(),
