@@ -147,7 +147,7 @@ export function checkNode(node: EngineNode): Check[] {
 
 function adviceFor({ state, availability, name, id }: EngineNode): string {
   if (state !== 'ready')
-    return `start the machine and its Docker; if it is gone for good: docker node rm ${id}`;
+    return `start the machine, or restart its Docker; if it is gone for good: docker node rm ${id}`;
   return availability === 'active' ? RUN_SCRIPT : `docker node update --availability active ${name}`;
 }
 

@@ -76,7 +76,7 @@ test('a node has a line for its state, and one for each limit that its Docker la
   assert.deepEqual(
     text(checkNode({ ...node, state: 'down: x', unusable: 'It does not respond (down: x).' })),
     [
-      'warn It does not respond (down: x). start the machine and its Docker; if it is gone for good: docker node rm id',
+      'warn It does not respond (down: x). start the machine, or restart its Docker; if it is gone for good: docker node rm id',
     ],
   );
   assert.match(

@@ -100,7 +100,9 @@ function adviceFor(node: Node): Html | string {
   const state = badgeOf(node);
   if (state === 'node_paused' || state === 'node_drained')
     return html` To use it again: <code>docker node update --availability active ${node.name}</code>`;
-  return state === 'node_down' ? html` If it is gone for good: <code>docker node rm ${node.id}</code>` : '';
+  return state === 'node_down'
+    ? html` If it is on: <code>systemctl restart docker</code> there. If it is gone for good: <code>docker node rm ${node.id}</code>`
+    : '';
 }
 
 function badgeOf({ state, availability, unusable, slots }: Node): string {

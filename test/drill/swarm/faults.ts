@@ -8,6 +8,8 @@ import { pollUntil } from '../support/poll.ts';
 import type { Random } from '../support/random.ts';
 
 const READY_MS = 60_000;
+/** Longer than a node needs: it registers again after 8 s at most. */
+const STUCK_MS = 20_000;
 const CALL_MS = 5_000;
 
 type Fault = {
@@ -42,7 +44,7 @@ export async function strike(swarm: TestSwarm, { fault, machine: at, lastsMs }: 
   } finally {
     await faults[fault].repair(machine, swarm);
   }
-  await untilState(swarm, machine, 'ready');
+  await untilReady(swarm, machine);
 }
 
 /** Random faults, now and then of two machines at once, until it is stopped. */
@@ -116,6 +118,17 @@ export async function setAvailability(
   };
   if (!(await pollUntil(READY_MS, update, isDone => isDone)))
     throw new Error(`the availability of ${machine.name} cannot be set to ${Availability}`);
+}
+
+/**
+ * Restarts the engine if the node does not become ready, as the manual recommends. Docker marks a node as down for good if its
+ * heartbeat expires while it registers again; with the short heartbeats of a drill that happens about once in 100 times.
+ */
+async function untilReady(swarm: TestSwarm, machine: SwarmMachine): Promise<void> {
+  const isReady = async () => (await findNode(swarm, machine))?.Status.State === 'ready';
+  if (await pollUntil(STUCK_MS, isReady, holds => holds)) return;
+  await machine.restart();
+  await untilState(swarm, machine, 'ready');
 }
 
 /** As the manager sees it. */
