@@ -42,7 +42,7 @@ const separate: Plugin = {
 };
 
 /**
- * The program, which contains the client, and the files that src/load-server.ts loads: the commands of the server and
+ * The program, and the files that src/load-commands.ts loads: the commands of the client, those of the server, and
  * separate packages. `sources` are the files that all of them were made from.
  */
 export async function bundle(): Promise<{
@@ -50,8 +50,14 @@ export async function bundle(): Promise<{
   files: Map<string, Uint8Array>;
   sources: string[];
 }> {
-  const program = await bundleFile(join(root, 'src/main.ts'), { external: ['./cli.ts'] });
-  const entries = [['server', join(root, 'src/cli.ts')], ...separatePackages.map(name => [name, name])];
+  const program = await bundleFile(join(root, 'src/main.ts'), {
+    external: ['./cli.ts', './client/command-line.ts'],
+  });
+  const entries = [
+    ['client', join(root, 'src/client/command-line.ts')],
+    ['server', join(root, 'src/cli.ts')],
+    ...separatePackages.map(name => [name, name]),
+  ];
   const sources = new Set(program.sources);
   const files = new Map<string, Uint8Array>();
   for (const [name, entry] of entries as [string, string][]) {
@@ -59,7 +65,7 @@ export async function bundle(): Promise<{
       banner: { js: '(function(exports,require,module,__filename,__dirname){' },
       footer: { js: '})' },
       plugins: [separate, excludedPackages],
-      // A package is loaded by `require`, which src/load-server.ts defines.
+      // A package is loaded by `require`, which src/load-commands.ts defines.
       supported: { 'dynamic-import': false },
     });
     for (const source of file.sources) sources.add(source);

@@ -2,7 +2,14 @@
 
 import { type Command, printLines, UsageError } from '../command/command.ts';
 import { completionCommand } from '../command/completion.ts';
-import { type CommandLine, commandsOf, explain, overview, unknownCommand } from '../command/run-command.ts';
+import {
+  type CommandLine,
+  commandsOf,
+  explain,
+  overview,
+  runCommandLine,
+  unknownCommand,
+} from '../command/run-command.ts';
 import { clientCommands, clientFamilies } from './commands.ts';
 
 const help: Command = {
@@ -31,3 +38,9 @@ export const clientLine: CommandLine = {
   families: clientFamilies,
   conclusion: '  --version, --help; "assay COMMAND --help" explains a command.',
 };
+
+/** Returns the exit status, or undefined if it is not a command of the client. */
+export async function runClientCommand(argv: readonly string[]): Promise<number | undefined> {
+  const isOfClient = clientCommands.some(({ name }) => name.split(' ')[0] === argv[0]);
+  return isOfClient ? runCommandLine(clientLine, argv) : undefined;
+}

@@ -12,6 +12,8 @@ import type { Db } from '../store/database/db.ts';
 
 type BatchOptions = { db: Db; live: Live; log: Log; retention: Retention };
 
+/** Requests that waited for the start of the server come first. */
+const BEGIN_MS = 50;
 const RETRY_MS = 5_000;
 const PRUNE_EVERY_MS = 3600_000;
 
@@ -50,7 +52,7 @@ export function startBatches({ db, live, log, retention }: BatchOptions): { stop
     pruner.begin();
     schedule(0);
   }, PRUNE_EVERY_MS);
-  schedule(0);
+  schedule(BEGIN_MS);
   return {
     stop() {
       stopped = true;

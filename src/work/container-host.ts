@@ -11,6 +11,8 @@ import {
 } from '../engine/engine.ts';
 import type { Log } from '../log.ts';
 
+/** Requests that waited for the start of the server come first. */
+const BEGIN_MS = 50;
 const PROBE_FIRST_MS = 500;
 const PROBE_MAX_MS = 5_000;
 /** How long firewall rules may be missing after a reload of the firewall. */
@@ -57,13 +59,13 @@ export function createContainerHost(options: {
       } catch (error) {
         if (stopped) return;
         reason = (error as Error).message;
-        if (delayMs === 0) options.log.warn('Docker is unavailable', { cause: reason });
-        probe(Math.min(delayMs * 2 || PROBE_FIRST_MS, PROBE_MAX_MS));
+        if (delayMs === BEGIN_MS) options.log.warn('Docker is unavailable', { cause: reason });
+        probe(delayMs === BEGIN_MS ? PROBE_FIRST_MS : Math.min(delayMs * 2, PROBE_MAX_MS));
         return;
       }
       if (stopped) return;
       reason = undefined;
-      if (delayMs > 0) options.log.info('Docker is available again');
+      if (delayMs > BEGIN_MS) options.log.info('Docker is available again');
       for (const resolve of waiting) resolve();
       waiting.clear();
       options.onAvailable();
@@ -132,7 +134,7 @@ export function createContainerHost(options: {
     }
     isChecking = false;
   }, PROTECT_EVERY_MS);
-  probe(0);
+  probe(BEGIN_MS);
 
   return {
     engine,

@@ -1,5 +1,5 @@
-// Loads the commands of the server. In the executable they are a file of their own, because compiling them takes longer
-// than many commands of the client. The compiled code of `assay serve` is kept in the data directory for the next start.
+// Loads the commands of the client or the server. In the executable each is a file of its own, because compiling takes
+// longer than many commands. The compiled code of `assay serve` is kept in the data directory for the next start.
 
 import {
   closeSync,
@@ -20,6 +20,7 @@ import { dataDirectoryOf } from './config.ts';
 import { codeCachePath } from './store/data/paths.ts';
 
 type ServerModule = typeof import('./cli.ts');
+type ClientModule = typeof import('./client/command-line.ts');
 
 /** By then, the functions that the start needs have been compiled. */
 const KEEP_AFTER_MS = 3_000;
@@ -28,6 +29,12 @@ const MAX_UTILIZATION = 0.2;
 const CHECKSUM_BYTES = 16;
 /** Larger than the text of the server: decompressing it in parts takes longer. */
 const CHUNK_BYTES = 8 * 1024 ** 2;
+
+export async function loadClient(): Promise<ClientModule> {
+  const packed = findAsset('client.cjs.zst');
+  if (packed === undefined) return import('./client/command-line.ts');
+  return run('client.cjs', packed).exports as ClientModule;
+}
 
 export async function loadServer(argv: readonly string[]): Promise<ServerModule> {
   const packed = findAsset('server.cjs.zst');
