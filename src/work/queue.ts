@@ -103,17 +103,23 @@ export function startQueue({ live, log, lanes }: { live: Live; log: Log; lanes: 
         : undefined;
     const first = findNext();
     if (!first) return;
+    const claim = (item: WaitingItem) => {
+      const run = item.claim();
+      if (run) claimed.set(item.key, { freeSlot: lane.slots.begin(item.groups), run });
+      return run !== undefined;
+    };
     const claimAll = () => {
-      for (let next: WaitingItem | undefined = first; next; next = findNext()) {
-        const run = next.claim();
-        // Many items may have been canceled. Let requests run before the next attempt.
-        if (!run) return wake();
-        claimed.set(next.key, { freeSlot: lane.slots.begin(next.groups), run });
-      }
+      // Many items may have been canceled. Let requests run before the next attempt.
+      for (let next: WaitingItem | undefined = first; next; next = findNext())
+        if (!claim(next)) return wake();
     };
     try {
       if (lane.claimTogether) lane.claimTogether(claimAll);
-      else claimAll();
+      else {
+        claim(first);
+        // Each claim waits for the disk. Let requests run before the next one.
+        wake();
+      }
     } catch (error) {
       if (lane.claimTogether) {
         // The transaction was rolled back, so nothing is claimed.

@@ -132,6 +132,30 @@ test('a deploy waits while the disk is nearly full, and one in progress continue
   assert.deepEqual(resumed, [interrupted.id], 'only this one may have been pushed before');
 });
 
+test('each deploy is claimed in a turn of its own, so that requests do not wait for many claims', async () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  for (let number = 0; number < 3; number++) addDeploy(db, addProject(db).id);
+  const begun: bigint[] = [];
+  const { promise: stopped, resolve: stop } = Promise.withResolvers<void>();
+  const queue = queueOf(db, fixture.path, async ({ id }) => {
+    begun.push(id);
+    await stopped;
+  });
+  const counts: number[] = [];
+  for (let turns = 0; turns < 6; turns++) {
+    await turn();
+    counts.push(begun.length);
+  }
+  stop();
+  await queue.stop();
+  assert.equal(counts.at(-1), 3);
+  counts.reduce((before, count) => {
+    assert.ok(count <= before + 1, `${counts}`);
+    return count;
+  }, 0);
+});
+
 test('builds are claimed together or not at all, and a failed claim keeps no slot', async () => {
   using fixture = openFixture();
   const { db } = fixture;
