@@ -18,6 +18,7 @@ import { endpoints } from '../../src/api/endpoints.ts';
 import { databasePath } from '../../src/store/data/paths.ts';
 import { openSqlite } from '../../src/store/database/db.ts';
 import { routes } from '../../src/web/pages.ts';
+import { programPath } from '../cli/program.ts';
 import { freePort } from '../support/ports.ts';
 import { type Child, exitStatus, median, report, residentBytesOf, showLoad, startChild } from './support.ts';
 import { type Installation, openInstallation, sizes } from './support-scale-data.ts';
@@ -47,7 +48,6 @@ const MB = 1e6;
 const isEqual = ({ small, large, ratio }: Measured) => ratio <= GOAL_RATIO || large - small < FLOOR_MS;
 const wanted = (part: string) => positionals.length === 0 || positionals.includes(part);
 const sleep = (ms: number) => new Promise(resolve => setTimeout(resolve, ms));
-const main = join(import.meta.dirname, '../../src/main.ts');
 
 /** Files that never change, and pages that only a swarm has. */
 const notMeasured = [/^\/ui\/assets\//, /favicon/, /^\/ui\/admin\/nodes/];
@@ -116,7 +116,7 @@ async function open(name: 'small' | 'large'): Promise<Target> {
     [
       process.execPath,
       ...(options.profile ? ['--cpu-prof', `--cpu-prof-dir=${join(options.profile, name)}`] : []),
-      ...['--import', join(import.meta.dirname, 'support-stall-meter.ts'), main, 'serve'],
+      ...['--import', join(import.meta.dirname, 'support-stall-meter.ts'), await programPath(), 'serve'],
     ],
     {
       port,
@@ -370,9 +370,10 @@ function reportDuring(
 async function measureBackup(target: Target): Promise<void> {
   const file = join(directory, 'backup.tar.zst');
   const run = promisify(execFile);
+  const program = await programPath();
   try {
     const figures = await during(target, () =>
-      run(process.execPath, [main, 'backup', file, '--data', target.data], { maxBuffer: 1e8 }),
+      run(process.execPath, [program, 'backup', file, '--data', target.data], { maxBuffer: 1e8 }),
     );
     reportDuring('backup of the large installation', figures, 100);
   } finally {

@@ -25,6 +25,7 @@ import { createNotification } from '../../src/store/notifications.ts';
 import { createProject, type Project } from '../../src/store/projects.ts';
 import { createRule, createSuite } from '../../src/store/suites.ts';
 import { moveRequest } from '../../src/store/transition.ts';
+import { programPath } from '../cli/program.ts';
 import { addReport, reported } from '../store/result/reported.ts';
 import { commitFields } from '../support/app.ts';
 import { freePort } from '../support/ports.ts';
@@ -104,7 +105,7 @@ const server = await startChild(
     ...(options.profile ? ['--cpu-prof', `--cpu-prof-dir=${options.profile}`] : []),
     '--import',
     join(import.meta.dirname, 'support-stall-meter.ts'),
-    join(import.meta.dirname, '../../src/main.ts'),
+    await programPath(),
     'serve',
   ],
   {

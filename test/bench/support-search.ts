@@ -12,6 +12,7 @@ import { buildLogPath } from '../../src/store/data/paths.ts';
 import { createProject } from '../../src/store/projects.ts';
 import { createSuite } from '../../src/store/suites.ts';
 import { moveBuild, moveRequest } from '../../src/store/transition.ts';
+import { programPath } from '../cli/program.ts';
 import { commitFields } from '../support/app.ts';
 import { listBuildsOfRequest } from '../support/builds.ts';
 import { freePort } from '../support/ports.ts';
@@ -119,7 +120,7 @@ export async function benchSearch(): Promise<void> {
     const projectId = seed(data);
     const port = await freePort();
     const meter = ['--import', join(import.meta.dirname, 'support-stall-meter.ts')];
-    const server = await startChild([process.execPath, ...meter, join(root, 'src/main.ts'), 'serve'], {
+    const server = await startChild([process.execPath, ...meter, await programPath(), 'serve'], {
       port,
       env: { ASSAY_DATA: data, ASSAY_LISTEN: `127.0.0.1:${port}` },
       ready: /assay is serving/,

@@ -20,6 +20,7 @@ import { recordEvent } from '../../src/store/events.ts';
 import { createNotification } from '../../src/store/notifications.ts';
 import { createProject } from '../../src/store/projects.ts';
 import { MAX_PER_RECEIVER, startDeliveries } from '../../src/work/deliver-notifications.ts';
+import { programPath } from '../cli/program.ts';
 import { freePort } from '../support/ports.ts';
 import {
   askOnce,
@@ -42,7 +43,7 @@ const { values: options } = parseArgs({
 const eventCount = Number(options.events);
 const rounds = Number(options.rounds);
 const requestCount = Number(options.requests);
-const main = join(import.meta.dirname, '../../src/main.ts');
+const main = await programPath();
 const work = mkdtempSync(join(tmpdir(), 'assay-bench-'));
 const apiKey = 'assay_benchmark';
 const allow = parseCidrs('127.0.0.0/8');
