@@ -14,7 +14,7 @@ import { createRequire, isBuiltin } from 'node:module';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { Script } from 'node:vm';
-import { crc32, zstdDecompressSync } from 'node:zlib';
+import { crc32 } from 'node:zlib';
 import { findAsset } from './asset.ts';
 import { dataDirectoryOf } from './config.ts';
 import { codeCachePath } from './store/data/paths.ts';
@@ -27,31 +27,28 @@ const KEEP_AFTER_MS = 3_000;
 /** Requests wait while the compiled code is copied. A server that is busier than this does it later. */
 const MAX_UTILIZATION = 0.2;
 const CHECKSUM_BYTES = 16;
-/** Larger than the text of the server: decompressing it in parts takes longer. */
-const CHUNK_BYTES = 8 * 1024 ** 2;
 
 export async function loadClient(): Promise<ClientModule> {
-  const packed = findAsset('client.cjs.zst');
-  if (packed === undefined) return import('./client/command-line.ts');
-  return run('client.cjs', packed).exports as ClientModule;
+  const code = findAsset('client.cjs');
+  if (code === undefined) return import('./client/command-line.ts');
+  return run('client.cjs', code).exports as ClientModule;
 }
 
 export async function loadServer(argv: readonly string[]): Promise<ServerModule> {
-  const packed = findAsset('server.cjs.zst');
-  if (packed === undefined) return import('./cli.ts');
+  const code = findAsset('server.cjs');
+  if (code === undefined) return import('./cli.ts');
   const cachePath = findCachePath(argv);
-  const cachedData = cachePath === undefined ? undefined : readCache(cachePath, packed);
-  const { script, exports } = run('server.cjs', packed, cachedData);
+  const cachedData = cachePath === undefined ? undefined : readCache(cachePath, code);
+  const { script, exports } = run('server.cjs', code, cachedData);
   if (cachePath !== undefined && script.cachedDataRejected !== false)
-    whenQuiet(() => writeCache(cachePath, packed, script.createCachedData()));
+    whenQuiet(() => writeCache(cachePath, code, script.createCachedData()));
   return exports as ServerModule;
 }
 
 /** Runs a file that build/bundle.ts made. It is one function, so that its text need not be copied to wrap it. */
-function run(name: string, packed: Buffer, cachedData?: Buffer): { script: Script; exports: unknown } {
+function run(name: string, code: Buffer, cachedData?: Buffer): { script: Script; exports: unknown } {
   const filename = join(import.meta.dirname, name);
-  const code = zstdDecompressSync(packed, { chunkSize: CHUNK_BYTES }).toString('latin1');
-  const script = new Script(code, { filename, ...(cachedData && { cachedData }) });
+  const script = new Script(code.toString('latin1'), { filename, ...(cachedData && { cachedData }) });
   const module = { exports: {} };
   script.runInThisContext()(module.exports, requireFrom(filename), module, filename, import.meta.dirname);
   return { script, exports: module.exports };
@@ -64,9 +61,9 @@ function requireFrom(filename: string): (name: string) => unknown {
   const require = createRequire(filename);
   return name => {
     if (packages.has(name)) return packages.get(name);
-    const packed = isBuiltin(name) ? undefined : findAsset(`${name}.cjs.zst`);
-    if (packed === undefined) return require(name);
-    const { exports } = run(`${name}.cjs`, packed);
+    const code = isBuiltin(name) ? undefined : findAsset(`${name}.cjs`);
+    if (code === undefined) return require(name);
+    const { exports } = run(`${name}.cjs`, code);
     packages.set(name, exports);
     return exports;
   };
@@ -95,13 +92,13 @@ function findCachePath(argv: readonly string[]): string | undefined {
  * V8 compares only its own version and the length of the text, so a checksum covers the text and the compiled code. It finds
  * accidents. Nobody else can write the file, and a cryptographic hash would make the start 10 ms longer.
  */
-function checksumOf(packed: Buffer, compiled: Buffer): Buffer {
-  const checksum = new Uint32Array([packed.length, crc32(packed), compiled.length, crc32(compiled)]);
+function checksumOf(code: Buffer, compiled: Buffer): Buffer {
+  const checksum = new Uint32Array([code.length, crc32(code), compiled.length, crc32(compiled)]);
   return Buffer.from(checksum.buffer);
 }
 
 /** Undefined if there is none, or if it is not from this code or could have been written by somebody else. */
-function readCache(path: string, packed: Buffer): Buffer | undefined {
+function readCache(path: string, code: Buffer): Buffer | undefined {
   let file: number | undefined;
   try {
     file = openSync(path, modes.O_RDONLY | modes.O_NOFOLLOW | modes.O_NONBLOCK);
@@ -110,7 +107,7 @@ function readCache(path: string, packed: Buffer): Buffer | undefined {
     if (!isOurs) return undefined;
     const bytes = readFileSync(file);
     const compiled = bytes.subarray(CHECKSUM_BYTES);
-    return checksumOf(packed, compiled).equals(bytes.subarray(0, CHECKSUM_BYTES)) ? compiled : undefined;
+    return checksumOf(code, compiled).equals(bytes.subarray(0, CHECKSUM_BYTES)) ? compiled : undefined;
   } catch {
     return undefined;
   } finally {
@@ -119,10 +116,10 @@ function readCache(path: string, packed: Buffer): Buffer | undefined {
 }
 
 /** Failing is harmless: the next start takes longer. A file that was cut off by a power failure has the wrong checksum. */
-function writeCache(path: string, packed: Buffer, compiled: Buffer): void {
+function writeCache(path: string, code: Buffer, compiled: Buffer): void {
   const temporaryPath = `${path}.new`;
   try {
-    writeFileSync(temporaryPath, Buffer.concat([checksumOf(packed, compiled), compiled]), { mode: 0o600 });
+    writeFileSync(temporaryPath, Buffer.concat([checksumOf(code, compiled), compiled]), { mode: 0o600 });
     renameSync(temporaryPath, path);
   } catch {}
 }
