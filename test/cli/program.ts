@@ -17,7 +17,7 @@ import {
 import { rename, symlink } from 'node:fs/promises';
 import { request } from 'node:https';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { bundle, bundleClient, listAssets, makePageAssets, root } from '../../build/bundle.ts';
 import type { Machine } from '../../build/strip.ts';
 
@@ -47,10 +47,11 @@ export function programPath(): Promise<string> {
       mkdirSync(dirname(join(work, name)), { recursive: true });
       symlinkSync(target, join(work, name));
     }
-    // The default path where better-sqlite3 looks for its native add-on.
-    const addOn = join(directory, 'build/Release/better_sqlite3.node');
-    mkdirSync(dirname(addOn), { recursive: true });
-    if (!existsSync(addOn)) await symlink(native, addOn).catch(ignoreExisting);
+    for (const name of addOnPaths(basename(native))) {
+      const addOn = join(directory, name);
+      mkdirSync(dirname(addOn), { recursive: true });
+      if (!existsSync(addOn)) await symlink(native, addOn).catch(ignoreExisting);
+    }
     const { program: code, files } = await bundle();
     writeFileSync(join(work, 'assay.cjs'), code);
     writeFileSync(join(work, 'assay.mjs'), await bundleClient());
@@ -65,12 +66,19 @@ export function programPath(): Promise<string> {
   return bundled;
 }
 
+/** Where better-sqlite3 and src/asset.ts look for the native add-on, beside the program. */
+const addOnPaths = (name: string) => [
+  'build/Release/better_sqlite3.node',
+  `node_modules/better-sqlite3/prebuilds/${name}`,
+];
+
 /** A test that still uses an old one is not as slow as this. */
 function removeOld(directory: string): void {
   for (const { name, parentPath } of readdirSync(directory, { withFileTypes: true })) {
     const path = join(parentPath, name);
     const madeAt = statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
-    if (name !== 'build' && Date.now() - madeAt > 3_600_000) rmSync(path, { recursive: true, force: true });
+    if (!['build', 'node_modules'].includes(name) && Date.now() - madeAt > 3_600_000)
+      rmSync(path, { recursive: true, force: true });
   }
 }
 
