@@ -15,13 +15,7 @@ import { ensureCertificate, loadCertificate } from './engine/certificate.ts';
 import { openImageFiles } from './engine/swarm/stored-images.ts';
 import { createLive } from './live.ts';
 import type { Log } from './log.ts';
-import {
-  closeData,
-  createDataDirectory,
-  lockDataDirectory,
-  openData,
-  watchDatabase,
-} from './store/data/data.ts';
+import { createDataDirectory, lockDataDirectory, openData, watchDatabase } from './store/data/data.ts';
 import { imagesDirectory, tlsDirectory } from './store/data/paths.ts';
 import { startCheckpoints } from './store/database/checkpoint.ts';
 import type { Db } from './store/database/db.ts';
@@ -61,7 +55,7 @@ export async function startApp(
         ? log.info('database upgrade started, which may take a while', upgrade)
         : log.info('database upgraded', upgrade),
     );
-    closing.unshift(() => closeData(db, settings.data));
+    closing.unshift(() => db.close());
     const checkpoints = startCheckpoints({
       db,
       onFailure: error => log.error('checkpoint failed, requests wait for the next ones', { cause: error }),

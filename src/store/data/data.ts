@@ -20,7 +20,7 @@ import { type Db, openDb, openSqlite } from '../database/db.ts';
 import { NewerSchemaError, type OnUpgrade } from '../database/migrations.ts';
 import { findStoredValue } from '../database/stored-values.ts';
 import { createVault } from '../database/vault.ts';
-import { closedPath, databasePath, directories, lockPath, masterKeyPath } from './paths.ts';
+import { databasePath, directories, lockPath, masterKeyPath } from './paths.ts';
 import { linkSharedDirectory } from './shared-directory.ts';
 
 /** A problem with the directory that a person has to fix. The message says how. */
@@ -92,30 +92,7 @@ export function openData(
   }
 }
 
-/** Closes the database of a server. If nobody changes its file, the next start need not check it: see checkDatabase. */
-export function closeData(db: Db, data: string): void {
-  db.close();
-  try {
-    writeFileSync(closedPath(data), stateOf(databasePath(data)), { mode: 0o600 });
-  } catch {
-    // The next start checks the file, and reports what is wrong with the disk.
-  }
-}
-
-const stateOf = (path: string) => {
-  const { ino, size, mtimeNs } = statSync(path, { bigint: true });
-  return `${ino} ${size} ${mtimeNs}`;
-};
-
-/** Whether the file is still as a server closed it. A journal is left by a server that was killed. */
-function isAsClosed(path: string, data: string): boolean {
-  if (existsSync(`${path}-wal`) || !existsSync(closedPath(data))) return false;
-  return readFileSync(closedPath(data), 'utf8') === stateOf(path);
-}
-
 function checkDatabase(path: string, data: string): void {
-  // A check of 64 MB takes longer than the rest of the start.
-  if (isAsClosed(path, data)) return;
   const found = checkDatabaseFile(path);
   if (found === 'sound') return;
   throw new DataError(

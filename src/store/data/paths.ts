@@ -3,8 +3,6 @@
 import { join } from 'node:path';
 
 export const databasePath = (data: string) => join(data, 'assay.db');
-/** How the server left the database file when it stopped. It may be deleted at any time. */
-export const closedPath = (data: string) => join(data, 'assay.db.closed');
 export const lockPath = (data: string) => join(data, 'lock.db');
 export const masterKeyPath = (data: string) => join(data, 'master.key');
 /** What V8 compiled at an earlier start. It may be deleted at any time. */

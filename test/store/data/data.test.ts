@@ -1,6 +1,5 @@
 // The data directory: private, used by one server, and left unchanged if something is wrong with it.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
   chmodSync,
@@ -17,13 +16,7 @@ import {
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { createAccount, listAccounts } from '../../../src/store/accounts.ts';
-import {
-  closeData,
-  createDataDirectory,
-  DataError,
-  lockDataDirectory,
-  openData,
-} from '../../../src/store/data/data.ts';
+import { createDataDirectory, DataError, lockDataDirectory, openData } from '../../../src/store/data/data.ts';
 import { queriesOfEnds } from '../../../src/store/database/database-check.ts';
 import { openSqlite } from '../../../src/store/database/db.ts';
 import { temporaryDirectory } from '../../cli/program.ts';
@@ -162,23 +155,6 @@ for (const [what, damage] of Object.entries(damages))
     refuses(made.data, /assay\.db is damaged: .*assay restore FILE/);
     assert.equal(digestOf(made.database), before);
   });
-
-test('after an orderly stop, the database is checked only if its file has changed since', () => {
-  using made = madeDirectory();
-  const reference = join(made.data, 'tmp/reference');
-  closeData(openData(made.data, {}), made.data);
-  execFileSync('touch', ['--reference', made.database, reference]);
-  overwrite(made.database, pageOfRows(made.database), 4096);
-  execFileSync('touch', ['--reference', reference, made.database]);
-  // Damaged, but with the same time and size: not checked.
-  closeData(openData(made.data, {}), made.data);
-
-  writeFileSync(`${made.database}-wal`, '');
-  refuses(made.data, /assay\.db is damaged/);
-  rmSync(`${made.database}-wal`);
-  execFileSync('touch', [made.database]);
-  refuses(made.data, /assay\.db is damaged/);
-});
 
 test('a damaged database with a journal: both are left unchanged', () => {
   using made = madeDirectory();
