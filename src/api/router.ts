@@ -202,7 +202,7 @@ function admitRequest(services: Services, endpoint: Endpoint, context: RequestCo
   const { access } = endpoint;
   if (access === 'anyone' || access === 'signature') return {};
   if (access === 'administrators' && isLoopback(addressOf(context.outgoing, services))) return {};
-  const caller = authenticate(services.db, context.request, context.url);
+  const caller = authenticate(services.db, context.request, context.url, context.outgoing);
   markAuthenticated(context.outgoing);
   return admitCaller(services, endpoint, context, caller);
 }

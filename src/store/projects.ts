@@ -199,11 +199,24 @@ export function storedProjectRecord(db: Db, project: Project) {
 }
 
 /** The record as `accountId` sees it. */
-export function projectRecord(db: Db, project: Project, accountId: bigint) {
-  return presentProject(project, {
-    owned: project.ownerId === accountId,
-    sshPublicKey: publicKeyOf(db, project),
-  });
+type ProjectRecord = Readonly<ReturnType<typeof presentProject>>;
+
+/** Of each row that is still in use: one for the owner and one for the others. */
+const records = new WeakMap<Project, Map<boolean, ProjectRecord>>();
+
+export function projectRecord(db: Db, project: Project, accountId: bigint): ProjectRecord {
+  let ofRow = records.get(project);
+  if (!ofRow) {
+    ofRow = new Map();
+    records.set(project, ofRow);
+  }
+  const owned = project.ownerId === accountId;
+  let record = ofRow.get(owned);
+  if (!record) {
+    record = Object.freeze(presentProject(project, { owned, sshPublicKey: publicKeyOf(db, project) }));
+    ofRow.set(owned, record);
+  }
+  return record;
 }
 
 type Collaborator = { id: bigint; accountId: bigint; email: string; invitedById: bigint | null };

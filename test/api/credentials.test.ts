@@ -199,6 +199,22 @@ test('anyone can fetch a shared dependency, but only its owner can see its compi
   }
 });
 
+test('each request on a connection is judged by its own credentials', async () => {
+  const { owner, admin } = app.people;
+  const socket = connect({ port: Number(new URL(app.url).port), host: '127.0.0.1', ca: app.client.ca });
+  await once(socket, 'secureConnect');
+  const wrong = basic('owner@example.org', 'wrong');
+  const sent = [owner.as, owner.as, admin.as, wrong, wrong, owner.as];
+  const requests = sent.map(
+    as => `GET /projects/${planted.project_id} HTTP/1.1\r\nHost: x\r\nAuthorization: ${as}`,
+  );
+  socket.write(`${requests.join('\r\n\r\n')}\r\nConnection: close\r\n\r\n`);
+  let text = '';
+  for await (const chunk of socket) text += chunk;
+  const statuses = [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status]) => status);
+  assert.deepEqual(statuses, ['200', '200', '404', '401', '401', '200']);
+});
+
 describe('credentials are checked before a body is read', () => {
   for (const length of ['Content-Length: 5368709120', 'Transfer-Encoding: chunked'])
     test(`an upload with ${length} and a wrong key is answered before it is sent`, async () => {

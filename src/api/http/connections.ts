@@ -90,6 +90,10 @@ const AUTHENTICATED_WINDOW_BYTES = 4 * 1024 ** 2;
 const CONNECTION = Symbol('connection');
 type Tracked = ServerResponse & { [CONNECTION]?: Connection };
 
+/** An object that stands for the connection of a request as long as it is open. */
+export const connectionOf = (outgoing: ServerResponse | undefined): object | undefined =>
+  (outgoing as Tracked | undefined)?.[CONNECTION];
+
 /** Exempts the connection of a request with valid credentials from the limits for unauthenticated ones. */
 export function markAuthenticated(outgoing: ServerResponse | undefined): void {
   (outgoing as Tracked | undefined)?.[CONNECTION]?.markAuthenticated();

@@ -81,7 +81,7 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now,
   const rollback = sqlite.prepare('ROLLBACK');
   // SQLite counts the changes of other processes. Neither number ever decreases.
   const readChangesOfOthers = sqlite.prepare<[], bigint>('PRAGMA data_version').pluck();
-  let changesOfOthers: bigint | undefined;
+  let changesOfOthers: number | undefined;
   let ownChanges = 0;
 
   let touched = new Set<string>();
@@ -185,12 +185,12 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now,
     generation() {
       // Read once per turn of the event loop: its requests all arrived before it started.
       if (changesOfOthers === undefined) {
-        changesOfOthers = readChangesOfOthers.get() ?? 0n;
+        changesOfOthers = Number(readChangesOfOthers.get() ?? 0n);
         setImmediate(() => {
           changesOfOthers = undefined;
         });
       }
-      return Number(changesOfOthers) + ownChanges;
+      return changesOfOthers + ownChanges;
     },
     close() {
       sqlite.close();
