@@ -3,6 +3,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFileSync, existsSync, readFileSync, statfsSync } from 'node:fs';
+import type { Socket } from 'node:net';
 import { loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect, type TLSSocket } from 'node:tls';
@@ -123,8 +124,15 @@ export function residentBytesOf(pid: number): number {
   return Number(kib) * 1024;
 }
 
-export async function openSocket(port: number, ca: string): Promise<TLSSocket> {
-  const socket = connect({ host: '127.0.0.1', port, ca, ALPNProtocols: ['http/1.1'] });
+/** Opens a TLS connection, on an open one if there is one. */
+export async function openSocket(port: number, ca: string, opened?: Socket): Promise<TLSSocket> {
+  const socket = connect({
+    host: '127.0.0.1',
+    port,
+    ca,
+    ALPNProtocols: ['http/1.1'],
+    ...(opened && { socket: opened }),
+  });
   socket.setNoDelay(true);
   await once(socket, 'secureConnect');
   return socket;
