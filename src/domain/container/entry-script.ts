@@ -90,22 +90,10 @@ function durationMs([began, ended]: readonly string[]): number | undefined {
 //   name, so that `pkill sh` does not find it. Only SIGKILL ends it: then the relay exits with 0 and without an exit
 //   record once the command has closed its output.
 // - In an image whose `env` cannot ignore SIGCHLD (BusyBox), the supervisor is process 1 and the relay ignores signals.
-const SIGNALS = 'HUP INT QUIT ABRT USR1 USR2 ALRM TERM';
-
-const ENTRY_SCRIPT = `
-ASSAY_PIPE=/tmp/.assay-pipe ASSAY_SHELL=/tmp/.assay-entry
-: >>${OUTPUT_FILE} || exit 125
-mkfifo -m 600 "$ASSAY_PIPE" || exit 125
-if env --ignore-signal=CHLD ln -s /bin/sh "$ASSAY_SHELL" 2>/dev/null; then
-  /bin/sh -c '(kill -s KILL $$; exec "$0" -c "$@"); :' "$ASSAY_SHELL" "$@"
-  exec env --ignore-signal=CHLD cat <"$ASSAY_PIPE" >>${OUTPUT_FILE}
-fi
-(trap '' ${SIGNALS}; exec cat <"$ASSAY_PIPE" >>${OUTPUT_FILE}) &
-ASSAY_RELAY=$! ASSAY_SUPERVISOR=$1
-shift 2
-eval "$ASSAY_SUPERVISOR"
-`;
-
+//
+// Every build runs this, and starting a program is most of its cost. So shells fork where they can, instead of starting
+// another shell, and read /proc. `$$` is 1 in all of them.
+//
 // At the end everything but the relay is stopped and then killed, so that a daemon that holds the pipe open delays nothing
 // and the relay sees the end of file after the last byte. (kill -1 spares the caller and process 1; a stopped process
 // cannot fork.) The shells print `Killed` to stderr, so it is /dev/null. Each step runs in a separate shell, which is what
@@ -118,13 +106,9 @@ eval "$ASSAY_SUPERVISOR"
 //
 // Most builds leave no artifacts. The supervisor looks, because asking Docker takes as long as starting a container. It
 // looks in a subshell: the names of a million files may be too much for the memory limit.
-const SUPERVISOR_SCRIPT = `
-ASSAY_NONCE=$1 ASSAY_FINISH=$2
-shift 2
-trap : ${SIGNALS}
-exec >/tmp/.assay-pipe 2>/dev/null
-rm -f /tmp/.assay-pipe /tmp/.assay-entry
-ASSAY_SETSID=$(command -v setsid)
+const SIGNALS = 'HUP INT QUIT ABRT USR1 USR2 ALRM TERM';
+
+const ENTRY_SCRIPT = `
 say() {
   printf '\\036assay:%s:%s\\036' "$ASSAY_NONCE" "$1"
 }
@@ -146,7 +130,7 @@ run() (
   if [ "$1" -gt 0 ]; then /bin/sh -c 'echo $PPID' >/tmp/.assay-step; fi
   exec 2>&1
   if [ "$2" = service ]; then
-    exec env -i PATH="$PATH" HOME=/tmp $ASSAY_SETSID /bin/sh -c -- "$3"
+    exec env -i PATH="$PATH" HOME=/tmp /bin/sh -c -- "$3"
   fi
   ASSAY_SCRIPT=$3
   set -- $ASSAY_SETSID
@@ -179,7 +163,7 @@ finish() {
   say "exit $1 $2 $ASSAY_MEMORY $3 $ASSAY_KEEP"
   for ASSAY_FILE in /proc/[0-9]*; do
     case \${ASSAY_FILE#/proc/} in
-      1 | $$ | "$ASSAY_RELAY") ;;
+      1 | "$ASSAY_SUPERVISOR" | "$ASSAY_RELAY") ;;
       *) kill -s KILL "\${ASSAY_FILE#/proc/}" ;;
     esac
   done
@@ -188,24 +172,55 @@ finish() {
   wait "$ASSAY_RELAY"
   case $? in 0 | 137) exit 0 ;; *) exit 125 ;; esac
 }
-while [ $# -gt 0 ]; do
-  ASSAY_STEP=$1 ASSAY_WATCH=
-  clock
-  ASSAY_BEGAN=$ASSAY_NOW
-  [ "$2" -gt 0 ] && watch "$2"
-  say "begin $1"
-  (trap : ${SIGNALS}; run "$2" "$3" "$5"; exit $?)
-  ASSAY_STATUS=$? ASSAY_PACE=within
-  unwatch
-  clock
-  if [ "$ASSAY_STATUS" -eq 137 ] && [ "$2" -gt 0 ]; then
-    [ $((\${ASSAY_NOW%.*} - \${ASSAY_BEGAN%.*})) -ge "$2" ] && ASSAY_PACE=overran
-  fi
-  say "end $1 $ASSAY_STATUS $ASSAY_BEGAN $ASSAY_NOW"
-  [ "$ASSAY_STATUS" -eq 0 ] || [ "$4" = optional ] || finish "$1" "$ASSAY_STATUS" "$ASSAY_PACE"
-  shift 5
-done
-finish "$ASSAY_STEP" 0 within
+supervise() {
+  ASSAY_NONCE=$1 ASSAY_FINISH=$2
+  shift 2
+  trap : ${SIGNALS}
+  exec >/tmp/.assay-pipe 2>/dev/null
+  rm -f /tmp/.assay-pipe
+  ASSAY_SETSID=$(command -v setsid)
+  while [ $# -gt 0 ]; do
+    ASSAY_STEP=$1 ASSAY_WATCH=
+    clock
+    ASSAY_BEGAN=$ASSAY_NOW
+    [ "$2" -gt 0 ] && watch "$2"
+    say "begin $1"
+    (trap : ${SIGNALS}; run "$2" "$3" "$5"; exit $?)
+    ASSAY_STATUS=$? ASSAY_PACE=within
+    unwatch
+    clock
+    if [ "$ASSAY_STATUS" -eq 137 ] && [ "$2" -gt 0 ]; then
+      [ $((\${ASSAY_NOW%.*} - \${ASSAY_BEGAN%.*})) -ge "$2" ] && ASSAY_PACE=overran
+    fi
+    say "end $1 $ASSAY_STATUS $ASSAY_BEGAN $ASSAY_NOW"
+    [ "$ASSAY_STATUS" -eq 0 ] || [ "$4" = optional ] || finish "$1" "$ASSAY_STATUS" "$ASSAY_PACE"
+    shift 5
+  done
+  finish "$ASSAY_STEP" 0 within
+}
+own_process() {
+  read -r ASSAY_PROCESS ASSAY_REST </proc/self/stat
+}
+ASSAY_PIPE=/tmp/.assay-pipe ASSAY_RELAY=
+: >>${OUTPUT_FILE} || exit 125
+if env --ignore-signal=CHLD mkfifo -m 600 "$ASSAY_PIPE" 2>/dev/null; then
+  (
+    own_process
+    (
+      kill -s KILL "$ASSAY_PROCESS"
+      own_process
+      ASSAY_SUPERVISOR=$ASSAY_PROCESS
+      echo assay-entry >/proc/self/comm
+      supervise "$@"
+    )
+    :
+  )
+  exec env --ignore-signal=CHLD cat <"$ASSAY_PIPE" >>${OUTPUT_FILE}
+fi
+mkfifo -m 600 "$ASSAY_PIPE" || exit 125
+(trap '' ${SIGNALS}; exec cat <"$ASSAY_PIPE" >>${OUTPUT_FILE}) &
+ASSAY_RELAY=$! ASSAY_SUPERVISOR=1
+supervise "$@"
 `;
 
 /** The exit status of a container whose relay has written all output, with or without an exit record. */
@@ -263,5 +278,5 @@ export function entryCommand(entry: Entry): string[] {
     return [step.name, seconds, step.environment, step.mayFail ? 'optional' : 'required', step.script];
   });
   const { nonce, finish = '' } = entry;
-  return ['/bin/sh', '-c', ENTRY_SCRIPT, 'assay', SUPERVISOR_SCRIPT, 'assay', nonce, finish, ...steps];
+  return ['/bin/sh', '-c', ENTRY_SCRIPT, 'assay', nonce, finish, ...steps];
 }
