@@ -16,7 +16,7 @@ const BATCH_MS = 15;
  * After sending to a group, a rest of the same length: 1,000 readers take about two thirds of a core. All groups together
  * rest at most this long before each has had its turn, so that a slow machine does not delay them further.
  */
-const MAX_REST_MS = 20;
+const MAX_REST_MS = 10;
 /** A reader that lags more reads by itself, at its own pace. */
 const MAX_SHARED_LAG_BYTES = 256 * 1024;
 const CHUNK_BYTES = 64 * 1024;
