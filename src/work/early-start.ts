@@ -4,6 +4,7 @@
 
 import { chmodSync, existsSync, mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
+import { setTimeout as pause } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import type { ContainerPlan } from '../domain/container/container-plan.ts';
 import { planSuite } from '../domain/container/suite-plan.ts';
@@ -65,6 +66,8 @@ export type EarlyStarts = {
 
 /** A container is not kept longer for a slow fetch. */
 const WAIT_MS = 10_000;
+/** The container looks for its pipe when it has started, which takes much longer. */
+const PIPE_AFTER_MS = 10;
 const UNKNOWN_COMMIT = '0'.repeat(40);
 
 type Early = {
@@ -195,8 +198,10 @@ async function startWaiting(
     environmentFile: environmentFileIn(directory),
   });
   const waiting = waitingPlan(plan, beginDirectory(directory));
-  const pipe = createPipe(directory);
-  const started = Promise.all([host.startContainer(waiting), pipe]);
+  const starting = host.startContainer(waiting);
+  // Later, because the server does nothing else while a process starts: first the request to Docker is sent.
+  const pipe = pause(PIPE_AFTER_MS).then(() => createPipe(directory));
+  const started = Promise.all([starting, pipe]);
   let hasFailed = false;
   let hasBegun = false;
   const settled = started.then(

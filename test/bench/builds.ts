@@ -32,7 +32,7 @@ import {
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
   options: {
-    rounds: { type: 'string', default: '9' },
+    rounds: { type: 'string', default: '15' },
     trivial: { type: 'string', default: '50' },
     'trivial-rounds': { type: 'string', default: '20' },
     readers: { type: 'string', default: '1000' },
