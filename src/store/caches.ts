@@ -37,9 +37,13 @@ export function openCache(db: Db, suiteId: bigint): Cache {
   );
 }
 
+const setUsedAt = prepared(({ sqlite }) =>
+  sqlite.prepare<[number, bigint]>('UPDATE caches SET used_at = ? WHERE suite_id = ?'),
+);
+
 /** Records that a build of the suite has started or ended. After its end the cache is measured again. */
 export function markCacheUsed(db: Db, suiteId: bigint): void {
-  db.write(() => db.orm.update(caches).set({ usedAt: db.now() }).where(eq(caches.suiteId, suiteId)).run());
+  db.write(() => setUsedAt(db).run(db.now(), suiteId));
 }
 
 /** Creates the row of a cache volume that is older than this table. */
