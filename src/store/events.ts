@@ -102,25 +102,26 @@ export function createBodyRenderer(db: Db, projectId: bigint): (stored: string) 
   return stored => addKey(stored, key);
 }
 
-/** Events with their bodies as they are sent. */
-export function listEvents(db: Db, projectId: bigint, after: bigint, limit: number): Event[] {
-  const rows = db.orm
+const newer = prepared(db =>
+  db.orm
     .select()
     .from(events)
-    .where(and(eq(events.projectId, projectId), gt(events.id, after)))
+    .where(and(eq(events.projectId, sql.placeholder('projectId')), gt(events.id, sql.placeholder('after'))))
     .orderBy(asc(events.id))
-    .limit(limit)
-    .all();
+    .limit(sql.placeholder('limit'))
+    .prepare(),
+);
+
+/** Events with their bodies as they are sent. */
+export function listEvents(db: Db, projectId: bigint, after: bigint, limit: number): Event[] {
+  const rows = newer(db).all({ projectId, after, limit });
   const bodyOf = createBodyRenderer(db, projectId);
   return rows.map(event => ({ ...event, body: bodyOf(event.body) }));
 }
 
+const newest = prepared(({ sqlite }) =>
+  sqlite.prepare<[bigint], bigint | null>('SELECT max(id) FROM events WHERE project_id = ?').pluck(),
+);
+
 /** The newest event of a project: where a stream without replay starts. */
-export function lastEventId(db: Db, projectId: bigint): bigint {
-  const row = db.orm
-    .select({ id: sql<bigint>`max(${events.id})` })
-    .from(events)
-    .where(eq(events.projectId, projectId))
-    .get();
-  return row?.id ?? 0n;
-}
+export const lastEventId = (db: Db, projectId: bigint): bigint => newest(db).get(projectId) ?? 0n;
