@@ -210,7 +210,7 @@ if env --ignore-signal=CHLD mkfifo -m 600 "$ASSAY_PIPE" 2>/dev/null; then
       kill -s KILL "$ASSAY_PROCESS"
       own_process
       ASSAY_SUPERVISOR=$ASSAY_PROCESS
-      echo assay-entry >/proc/self/comm
+      echo .assay-entry >/proc/self/comm
       supervise "$@"
     )
     :
