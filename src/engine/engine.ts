@@ -282,6 +282,8 @@ export type Engine = Containers &
     ping(): Promise<void>;
     /** The directory on the engine's host with containers and volumes. */
     findDataRoot(): Promise<string>;
+    /** Removes what was prepared for jobs that may follow, and prepares no more. */
+    removePrepared(): Promise<void>;
     /** Ends every request and refuses new ones, so that the process can exit. Jobs keep running. */
     close(): void;
   };

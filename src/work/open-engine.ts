@@ -12,7 +12,10 @@ type EngineSettings = Pick<
   'engine' | 'shared' | 'data' | 'dockerHost' | 'network' | 'runAs' | 'baseUrl'
 >;
 
-type EngineOptions = Pick<DockerEngineOptions, 'instance' | 'hostRoot' | 'environment' | 'onRulesRestored'> &
+type EngineOptions = Pick<
+  DockerEngineOptions,
+  'instance' | 'hostRoot' | 'environment' | 'onRulesRestored' | 'preparesNetworks'
+> &
   Pick<SwarmEngineOptions, 'onCapacity' | 'lostAfterMs'> & {
     /** The address of the server, if it differs from the setting. */
     baseUrl?: (() => string) | undefined;

@@ -97,6 +97,7 @@ export async function startWorkers(options: {
   const host = createContainerHost({
     engine: openEngine(settings, {
       instance: instanceOf(db),
+      preparesNetworks: true,
       registryAuth: registry => registryAuthOf(db, registry),
       hostRoot: options.hostRoot,
       lostAfterMs: options.lostAfterMs,
@@ -281,6 +282,9 @@ export async function startWorkers(options: {
         filters.idle(),
         hashes.idle(),
         early.stop(),
+        host.engine
+          .removePrepared()
+          .catch(error => log.debug('left for the sweep', { what: 'prepared network', cause: error })),
       ]);
       clearTimeout(grace);
       host.close();

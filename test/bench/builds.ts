@@ -46,6 +46,8 @@ const LINES = 1_000_000;
 const PRINT = `awk 'BEGIN { for (i = 0; i < ${LINES}; i++) printf "%07d %091d\\n", i, 0 }'`;
 /** Printed by the shell of the bare side, because starting a process takes this large one much longer than a shell. */
 const BEGIN = 'date "+begin %s.%N"';
+/** The container that holds the network of the next build. */
+let sandbox = '';
 const wanted = (part: string) => positionals.length === 0 || positionals.includes(part);
 
 const work = mkdtempSync(join(tmpdir(), 'assay-bench-'));
@@ -143,7 +145,7 @@ async function firstLine(name: string, files: Record<string, string | Buffer>): 
     const figures = [0, 0];
     for (const side of [first, 1 - first]) {
       figures[side] = await (sides[side] as () => Promise<number>)();
-      await untilRemoved();
+      await untilQuiet(side === 0 ? 'assay' : 'bare');
     }
     // The first round creates the mirrors, the network and the caches.
     if (round < 0) continue;
@@ -157,11 +159,25 @@ async function firstLine(name: string, files: Record<string, string | Buffer>): 
   report(`request to first line, ${name}`, own / raw, '≤', 0.55);
 }
 
-/** The server removes containers when nobody waits for it. That must not disturb what is measured next. */
-async function untilRemoved(): Promise<void> {
-  const filters = [`label=assay.instance=${instance}`, 'label=assay.kind=build'];
-  const list = () => docker('ps', '--all', '--quiet', ...filters.flatMap(filter => ['--filter', filter]));
-  await pollUntil(60_000, list, found => found === '', 50);
+/**
+ * The server removes containers when nobody waits for it, and then sets up the network of the next one. Neither must
+ * disturb what is measured next.
+ */
+async function untilQuiet(after: 'assay' | 'bare'): Promise<void> {
+  const list = (...filters: string[]) =>
+    docker(
+      ...['ps', '--all', '--quiet', '--filter', `label=assay.instance=${instance}`],
+      ...filters.flatMap(filter => ['--filter', filter]),
+    );
+  await pollUntil(
+    60_000,
+    () => list('label=assay.kind=build'),
+    found => found === '',
+    50,
+  );
+  // A build has used the one before.
+  const isReady = (found: string) => found !== '' && (after === 'bare' || found !== sandbox);
+  sandbox = await pollUntil(60_000, () => list('label=assay.kind=sandbox', 'status=running'), isReady, 50);
 }
 
 async function requestToFirstLine(project: ProjectJourney): Promise<number> {
@@ -187,6 +203,7 @@ async function requestToVerdict(): Promise<void> {
       repository.add({ message: `Round ${round}\n`, files: { counter: `${side} ${round}` } });
       if (side === 1) {
         const took = await runByHand();
+        await untilQuiet('bare');
         if (round >= 0) bare.push(took);
         continue;
       }
@@ -204,6 +221,7 @@ async function requestToVerdict(): Promise<void> {
         afterExit.push(finishedAt - stampIn(await project.log(buildId)));
         break;
       }
+      await untilQuiet('assay');
     }
   const [own, raw] = [median(assay), median(bare)];
   console.log(
@@ -288,7 +306,7 @@ async function trivialBuilds(count: number): Promise<void> {
       await (side === 'assay' ? runAssayOnce() : runBareOnce());
       tookMs[side] = performance.now() - startedAt;
       totalMs[side] += tookMs[side];
-      await untilRemoved();
+      await untilQuiet(side);
     }
     ratios.push(tookMs.bare / tookMs.assay);
   }

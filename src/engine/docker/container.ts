@@ -6,6 +6,7 @@ import { type Containers, EngineRefused, type Network, NetworkMissing } from '..
 import { isRefused, unlessRefused } from './client.ts';
 import { createContainer, type EngineContext, throwIfVolumeLost } from './create-container.ts';
 import { readArchive, statPath } from './read-archive.ts';
+import { joinedIn, modeOf, noSandboxes, SANDBOX_KIND, type Sandbox, type Sandboxes } from './sandbox.ts';
 import { UNCHANGED_AT } from './skeleton.ts';
 import { inspectContainer, waitForExit } from './wait-for-exit.ts';
 
@@ -16,45 +17,86 @@ export function createContainers(
   context: EngineContext,
   {
     protect,
+    sandboxes = noSandboxes,
   }: {
     /** Resolves when the firewall rules of the network are active. */
     protect(network: string): ReturnType<Network['protectNetwork']>;
+    sandboxes?: Sandboxes;
   },
 ): Containers {
   const { docker, call, instance, internalContainers } = context;
   const ofInstance = { label: [`assay.instance=${instance}`] };
   let processors: number | undefined;
+  /** The containers that this process started, by name. */
+  const started = new Map<string, { containerId?: string; sandbox: Sandbox | undefined }>();
+
+  /** Its sandbox goes with it. */
+  const remove = async (container: string) => {
+    await removeContainer(context, container);
+    const [name, found] =
+      started.entries().find(([name, one]) => name === container || one.containerId === container) ?? [];
+    if (name === undefined) return;
+    started.delete(name);
+    if (found?.sandbox) await sandboxes.remove(found.sandbox);
+    if (started.size === 0) sandboxes.prepareSoon(() => started.size > 0);
+  };
+  /** Uses a sandbox if one is ready, unless the container exists already. */
+  const createJoined = async (plan: ContainerPlan): Promise<string> => {
+    const before = started.get(plan.name);
+    const sandbox = sandboxes.take(plan.network);
+    // Set before the answer: Docker may create the container even if no answer arrives.
+    started.set(plan.name, { sandbox: sandbox ?? before?.sandbox });
+    const settle = async (entry: typeof before, unused: Sandbox | undefined) => {
+      if (entry) started.set(plan.name, entry);
+      else started.delete(plan.name);
+      if (unused) await sandboxes.remove(unused);
+    };
+    try {
+      const { containerId, isNew } = await createOrFind(context, plan, sandbox);
+      // A new one replaces that of an earlier attempt.
+      if (isNew) await settle({ containerId, sandbox }, before?.sandbox);
+      else await settle({ containerId, sandbox: before?.sandbox }, sandbox);
+      return containerId;
+    } catch (error) {
+      if (error instanceof EngineRefused) await settle(before, sandbox);
+      throw error;
+    }
+  };
+
+  const startContainer: Containers['startContainer'] = async plan => {
+    const isProtected = protect(plan.network);
+    // Awaited after the creation of the container, which runs in parallel.
+    isProtected.catch(() => {});
+    // Docker refuses a limit above the number of processors.
+    processors ??= (await call('info', () => docker.info())).NCPU as number;
+    const containerId = await createJoined({
+      ...plan,
+      limits: { ...plan.limits, cpus: Math.min(plan.limits.cpus, processors) },
+    });
+    await isProtected;
+    try {
+      await call('start a container', () => docker.getContainer(containerId).start());
+    } catch (error) {
+      // 304: it is already running.
+      if (isRefused(error, 304)) return containerId;
+      if (error instanceof EngineRefused) {
+        const isJoined = started.get(plan.name)?.sandbox !== undefined;
+        await remove(containerId);
+        // Its sandbox may have ended, for example with Docker.
+        if (isJoined) return startContainer(plan);
+        await throwIfVolumeLost(context, plan.mounts);
+      }
+      if (isRefused(error, 404)) throw new NetworkMissing(error.message);
+      throw error;
+    }
+    return containerId;
+  };
 
   return {
     inspectContainer: container => inspectContainer(context, container),
     waitForExit: (container, signal) => waitForExit(context, container, signal),
-    removeContainer: container => removeContainer(context, container),
-
-    async startContainer(plan) {
-      const isProtected = protect(plan.network);
-      // Awaited after the creation of the container, which runs in parallel.
-      isProtected.catch(() => {});
-      // Docker refuses a limit above the number of processors.
-      processors ??= (await call('info', () => docker.info())).NCPU as number;
-      const containerId = await createOrFind(context, {
-        ...plan,
-        limits: { ...plan.limits, cpus: Math.min(plan.limits.cpus, processors) },
-      });
-      await isProtected;
-      try {
-        await call('start a container', () => docker.getContainer(containerId).start());
-      } catch (error) {
-        // 304: it is already running.
-        if (isRefused(error, 304)) return containerId;
-        if (error instanceof EngineRefused) {
-          await removeContainer(context, containerId);
-          await throwIfVolumeLost(context, plan.mounts);
-        }
-        if (isRefused(error, 404)) throw new NetworkMissing(error.message);
-        throw error;
-      }
-      return containerId;
-    },
+    removeContainer: remove,
+    startContainer,
 
     async stopContainer(container) {
       // 409: it does not run.
@@ -83,12 +125,12 @@ export function createContainers(
       const found = await call('list containers', () =>
         docker.listContainers({ all: true, filters: ofInstance }),
       );
+      const joined = joinedIn(found);
       return found.flatMap(({ Id, Names, Labels, State }) => {
         const owner = ownershipOf(Labels);
         const name = (Names[0] ?? '').replace(/^\//, '');
-        return owner && !internalContainers.has(name)
-          ? [{ containerId: Id, name, owner, running: State === 'running' }]
-          : [];
+        const isUsed = internalContainers.has(name) || (owner?.kind === SANDBOX_KIND && joined.has(Id));
+        return owner && !isUsed ? [{ containerId: Id, name, owner, running: State === 'running' }] : [];
       });
     },
 
@@ -106,11 +148,17 @@ export function createContainers(
   };
 }
 
-/** Returns the id of the plan's container. Reuses one that an earlier call with the same plan created. */
-async function createOrFind(context: EngineContext, plan: ContainerPlan, retriesLeft = 3): Promise<string> {
+/** Creates the plan's container, or finds one that an earlier call with the same plan created. */
+async function createOrFind(
+  context: EngineContext,
+  plan: ContainerPlan,
+  sandbox: Sandbox | undefined,
+  retriesLeft = 3,
+): Promise<{ containerId: string; isNew: boolean }> {
   const { docker, call } = context;
   try {
-    return (await createContainer(context, plan, jobOptions(plan))).id;
+    const { id } = await createContainer(context, plan, jobOptions(plan, sandbox));
+    return { containerId: id, isNew: true };
   } catch (error) {
     if (!isRefused(error, 409) || retriesLeft === 0) throw error;
   }
@@ -126,12 +174,17 @@ async function createOrFind(context: EngineContext, plan: ContainerPlan, retries
     await call('wait for a container', () => container.wait({ condition: 'removed' }));
     return undefined;
   });
-  return sameId ?? (await createOrFind(context, plan, retriesLeft - 1));
+  if (sameId !== undefined) return { containerId: sameId, isNew: false };
+  return await createOrFind(context, plan, sandbox, retriesLeft - 1);
 }
 
 const ENDED_BEFORE_KILL = /is not running/;
 
-async function removeContainer({ docker, call }: EngineContext, container: string): Promise<void> {
+/** Docker writes ::1 to /etc/hosts, and switches IPv6 off even on the loopback interface. */
+export const networkSysctls = (): Record<string, string> =>
+  existsSync(LOOPBACK_IPV6) ? { 'net.ipv6.conf.lo.disable_ipv6': '0' } : {};
+
+export async function removeContainer({ docker, call }: EngineContext, container: string): Promise<void> {
   const remove = () =>
     // 409: another call is removing it already.
     unlessRefused([404, 409], () =>
@@ -145,16 +198,16 @@ async function removeContainer({ docker, call }: EngineContext, container: strin
 }
 
 /** The options of a job's container, in addition to those that all containers share. */
-const jobOptions = ({ limits, ...plan }: ContainerPlan) => ({
+const jobOptions = ({ limits, ...plan }: ContainerPlan, sandbox: Sandbox | undefined) => ({
   User: `${limits.runAs.uid}:${limits.runAs.gid}`,
   Env: Object.entries(plan.environment).map(([name, content]) => `${name}=${content}`),
   WorkingDir: plan.workingDirectory,
   HostConfig: {
-    NetworkMode: plan.network,
+    NetworkMode: sandbox ? modeOf(sandbox) : plan.network,
     PidsLimit: limits.pids,
     ShmSize: limits.shmBytes,
-    // Docker writes ::1 to /etc/hosts, and switches IPv6 off even on the loopback interface.
-    Sysctls: existsSync(LOOPBACK_IPV6) ? { 'net.ipv6.conf.lo.disable_ipv6': '0' } : {},
+    // Those of its network are set for the sandbox.
+    Sysctls: sandbox ? {} : networkSysctls(),
     Memory: limits.memoryBytes,
     MemorySwap: limits.memoryBytes,
     NanoCpus: Math.round(limits.cpus * 1e9),

@@ -1,12 +1,13 @@
 // Implements the contract of ../engine.ts with the Docker Engine.
 import type { RunAs } from '../../domain/container/container-plan.ts';
 import { HOST_IMAGE } from '../../domain/names.ts';
-import type { Engine } from '../engine.ts';
+import { type Engine, OWN_BRIDGE } from '../engine.ts';
 import { type ClientSettings, openDocker } from './client.ts';
-import { createContainers } from './container.ts';
+import { createContainers, networkSysctls, removeContainer } from './container.ts';
 import type { EngineContext } from './create-container.ts';
 import { createImages } from './image.ts';
 import { createNetwork, type NetworkOptions } from './network.ts';
+import { createSandboxes, noSandboxes } from './sandbox.ts';
 import { createVolumes } from './volume.ts';
 
 export type DockerEngineOptions = ClientSettings &
@@ -17,6 +18,8 @@ export type DockerEngineOptions = ClientSettings &
     /** Where the packages of the host are looked up instead of /. */
     hostRoot?: string | undefined;
     watchIntervalMs?: number | undefined;
+    /** Whether to set up the network of the next container while no job runs. Then call `removePrepared` before `close`. */
+    preparesNetworks?: boolean;
   };
 
 export function createDockerEngine(options: DockerEngineOptions): Engine {
@@ -27,13 +30,22 @@ export function createDockerEngine(options: DockerEngineOptions): Engine {
   const images = createImages(context, options);
   const hostImage = () => images.prepareImage(HOST_IMAGE);
   const { network: setting, onRulesRestored } = options;
-  const { protect, close, ...network } = createNetwork(context, {
+  const { bridge, protect, close, ...network } = createNetwork(context, {
     network: setting,
     onRulesRestored,
     hostImage,
   });
+  const sandboxes =
+    options.preparesNetworks && setting === OWN_BRIDGE
+      ? createSandboxes(context, {
+          network: bridge,
+          sysctls: networkSysctls(),
+          hostImage,
+          removeContainer: container => removeContainer(context, container),
+        })
+      : noSandboxes;
   return {
-    ...createContainers(context, { protect }),
+    ...createContainers(context, { protect, sandboxes }),
     ...createVolumes(context, hostImage),
     ...images,
     ...network,
@@ -43,6 +55,7 @@ export function createDockerEngine(options: DockerEngineOptions): Engine {
     probeNodes: async () => [],
     capacity: () => undefined,
     findNode: async () => undefined,
+    removePrepared: sandboxes.close,
     ping: async () => void (await call('ping', () => docker.version())),
     findDataRoot: async () => (await call('info', () => docker.info())).DockerRootDir as string,
     close() {

@@ -17,6 +17,8 @@ export type NetworkOptions = {
 };
 
 type DockerNetwork = Network & {
+  /** The name of the instance's own network. */
+  bridge: string;
   /** Resolves when the rules of the network are active. Only the instance's bridge has rules. */
   protect: (network: string) => ReturnType<Network['protectNetwork']>;
   close: () => void;
@@ -42,6 +44,7 @@ export function createNetwork(context: EngineContext, options: NetworkOptions): 
   };
 
   return {
+    bridge,
     ensureNetwork: () => ensureNetwork(context, bridge, options.network),
     protect,
     protectNetwork: async () => (options.network === OWN_BRIDGE ? await protect(bridge) : 'intact'),

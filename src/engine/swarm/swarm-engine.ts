@@ -152,6 +152,7 @@ export function createSwarmEngine(options: SwarmEngineOptions): Engine {
     // An engine that has just started responds before its swarm does.
     ping: async () => void (await call('ping', () => docker.listNodes())),
     findDataRoot: async () => shared,
+    removePrepared: async () => {},
     close() {
       nodes.stop();
       client.close();

@@ -25,6 +25,7 @@ export async function findOrphans(
 }
 
 const isGuard = (name: string) => name.includes('-guard-');
+const isSandbox = (name: string) => name.includes('-sandbox-');
 
 async function findInDocker(data: string, instance: string, { docker }: PrivateEngine): Promise<string[]> {
   const label = `label=assay.instance=${instance}`;
@@ -33,7 +34,10 @@ async function findInDocker(data: string, instance: string, { docker }: PrivateE
   const named = await list('ps', '-a', '--format', '{{.Names}}');
   // One container checks the firewall rules while the program runs.
   const [, ...formerGuards] = named.filter(isGuard);
-  const containers = [...named.filter(name => !isGuard(name)), ...formerGuards];
+  // One holds the network of the next job.
+  const [, ...moreSandboxes] = named.filter(isSandbox);
+  const others = named.filter(name => !isGuard(name) && !isSandbox(name));
+  const containers = [...others, ...formerGuards, ...moreSandboxes];
   const volumes = await list(
     'volume',
     'ls',
