@@ -13,8 +13,8 @@ const GROUP_READERS = 100;
 /** A group gets new output at most this often. */
 const BATCH_MS = 15;
 /**
- * After sending to a group, a rest of the same length: 1,000 readers take about two thirds of a core. All groups together
- * rest at most this long before each has had its turn, so that a slow machine does not delay them further.
+ * After sending to a group, a rest of at most the same length, so that readers do not take a whole core. All groups
+ * together rest at most this long before each has had its turn, so that a slow machine does not delay them further.
  */
 const MAX_REST_MS = 10;
 /** A reader that lags more reads by itself, at its own pace. */

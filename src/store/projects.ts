@@ -198,12 +198,12 @@ export function storedProjectRecord(db: Db, project: Project) {
   return presentProject(project, { owned: true, sshPublicKey: ` ${keyComment(project, hostOf(db))}` });
 }
 
-/** The record as `accountId` sees it. */
 type ProjectRecord = Readonly<ReturnType<typeof presentProject>>;
 
-/** Of each row that is still in use: one for the owner and one for the others. */
+/** The records of each row that is still in memory: one for the owner and one for the others. */
 const records = new WeakMap<Project, Map<boolean, ProjectRecord>>();
 
+/** The record as `accountId` sees it. A cached row gets it once. */
 export function projectRecord(db: Db, project: Project, accountId: bigint): ProjectRecord {
   let ofRow = records.get(project);
   if (!ofRow) {

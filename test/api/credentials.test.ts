@@ -199,7 +199,7 @@ test('anyone can fetch a shared dependency, but only its owner can see its compi
   }
 });
 
-test('each request on a connection is judged by its own credentials', async () => {
+test('each request on a connection is authenticated by its own credentials', async () => {
   const { owner, admin } = app.people;
   const socket = connect({ port: Number(new URL(app.url).port), host: '127.0.0.1', ca: app.client.ca });
   await once(socket, 'secureConnect');

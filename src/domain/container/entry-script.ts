@@ -96,10 +96,10 @@ function durationMs([began, ended]: readonly string[]): number | undefined {
 //
 // At the end everything but the relay is stopped and then killed, so that a daemon that holds the pipe open delays nothing
 // and the relay sees the end of file after the last byte. (kill -1 spares the caller and process 1; a stopped process
-// cannot fork.) The shells print `Killed` to stderr, so it is /dev/null. Each step runs in a separate shell, which is what
-// `kill -9 $PPID` ends; setsid protects both from `kill 0`. The command is split into words before the suite's variables
-// are set, because one of them may be IFS. If a value is too long for the environment, the step's shell reads the
-// variables itself.
+// cannot fork.) The shells print `Killed` to stderr, so it is /dev/null. Each step runs in a separate shell, which is
+// what `kill -9 $PPID` ends; setsid protects both from `kill 0`, which no step of Assay itself runs. The command is
+// split into words before the suite's variables are set, because one of them may be IFS. If a value is too long for the
+// environment, the step's shell reads the variables itself.
 //
 // A step with a limit is killed by a background process, because not every image has `timeout`. It is killed with its
 // `sleep` when the step ends. What the step itself left running ends with the container.

@@ -30,7 +30,7 @@ export function createContainers(
   /** The containers that this process started, by name. */
   const started = new Map<string, { containerId?: string; sandbox: Sandbox | undefined }>();
 
-  /** Its sandbox goes with it. */
+  /** Removes the sandbox that it has joined, too. */
   const remove = async (container: string) => {
     await removeContainer(context, container);
     const [name, found] =

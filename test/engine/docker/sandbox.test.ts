@@ -1,5 +1,6 @@
 // Networks that are set up ahead: the next container joins one, and nothing of it stays behind.
 import assert from 'node:assert/strict';
+import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
 import type { Engine } from '../../../src/engine/engine.ts';
 import { pollUntil } from '../../drill/support/poll.ts';
@@ -100,12 +101,23 @@ describe('a network that is set up ahead', () => {
   });
 
   it('is removed when the server stops, and no other one is made', async () => {
-    const stopped = fixture.openEngine({ preparesNetworks: true });
     await untilReady();
     await engine.removePrepared();
     assert.deepEqual(await sandboxes(), []);
+    const now = () => (Date.now() / 1000).toFixed(3);
+    const since = now();
     await run('true');
+    // Waits for one that is being made.
+    await engine.removePrepared();
     assert.deepEqual(await sandboxes(), []);
-    stopped.close();
+    const made = await fixture.docker.getEvents({
+      since,
+      until: now(),
+      filters: {
+        event: ['create'],
+        label: [`assay.instance=${fixture.instance}`, 'assay.kind=sandbox'],
+      },
+    });
+    assert.equal(await text(made), '');
   });
 });
