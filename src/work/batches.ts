@@ -32,16 +32,25 @@ export function startBatches({ db, live, log, retention }: BatchOptions): { stop
   const run = async () => {
     await db.checkpoint;
     if (stopped) return;
-    next = undefined;
-    const startedAt = performance.now();
+    let restMs = RETRY_MS;
     try {
+      const startedAt = performance.now();
+      if (!steps.some(step => step(db))) {
+        next = undefined;
+        return;
+      }
+      const tookMs = performance.now() - startedAt;
+      await db.sync();
       // Leave as much time for requests as the batch took.
-      if (steps.some(step => step(db))) schedule(performance.now() - startedAt);
+      restMs = tookMs;
     } catch (error) {
+      if (stopped) return;
       // Most likely the disk is full.
       log.error('batch failed', { cause: error });
-      schedule(RETRY_MS);
     }
+    // Not before: while the disk is synced, no other batch begins.
+    next = undefined;
+    schedule(restMs);
   };
   const schedule = (afterMs: number) => {
     if (!stopped) next ??= setTimeout(run, afterMs);

@@ -14,7 +14,7 @@ export type Retention = {
 };
 
 const ROWS_AT_ONCE = 100;
-/** How long a batch may take, without the commit, which takes several times as long. Everything else waits meanwhile. */
+/** How long a batch may take, without the commit. Everything else waits meanwhile. */
 const BATCH_MS = 3;
 
 const tables = [
@@ -95,7 +95,7 @@ export function createPruner(retention: Retention): Pruner {
     },
     pruneSomeRows: (db, batchMs = BATCH_MS) => {
       if (at.table >= tables.length) return false;
-      db.write(() => {
+      db.writeUnsynced(() => {
         const endsAt = performance.now() + batchMs;
         do {
           const { keptFor } = tables[at.table] as (typeof tables)[number];

@@ -7,7 +7,7 @@ import { collaborators, notifications, projects, triggers } from '../database/sc
 import { unfinished } from '../database/unfinished.ts';
 
 const ROWS_AT_ONCE = 100;
-/** How long a batch may take, without the commit, which takes several times as long. Everything else waits meanwhile. */
+/** How long a batch may take, without the commit. Everything else waits meanwhile. */
 const BATCH_MS = 3;
 
 type Rows = [table: string, rows: string];
@@ -79,7 +79,7 @@ function* deleteRows(statements: readonly Deletion[], id: bigint): Generator<voi
 
 /** Purges a batch of rows of a deleted project, notification or trigger. False if nothing is left. */
 export function purgeSomeRows(db: Db, batchMs = BATCH_MS): boolean {
-  return db.write(() => {
+  return db.writeUnsynced(() => {
     for (const { first, groups } of purges(db)) {
       const id = first.get();
       if (id === undefined) continue;

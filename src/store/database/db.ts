@@ -1,5 +1,6 @@
 // The only module that talks to SQLite: opening, pragmas, transactions, ids, and caches of statements and reads.
 
+import { open } from 'node:fs/promises';
 import Database from 'better-sqlite3';
 import { getTableColumns, getTableName } from 'drizzle-orm';
 import { type BetterSQLite3Database, drizzle } from 'drizzle-orm/better-sqlite3';
@@ -15,6 +16,13 @@ export type Db = {
   now(): number;
   /** Runs `change` as one durable transaction, or as part of the current one. */
   write<T>(change: () => T): T;
+  /**
+   * As `write`, but without a wait for the disk: a power failure may undo it. For batches of large changes that would then
+   * be made again. Callers await `sync` before the next batch, or a durable transaction would wait for all of them.
+   */
+  writeUnsynced<T>(change: () => T): T;
+  /** Resolves when everything that was written is durable. Nobody else waits for it. */
+  sync(): Promise<void>;
   /**
    * Runs `change` in one durable transaction with those of other callers that arrive meanwhile: the disk is synced once for
    * all. Resolves when it is durable. If one of them fails, each runs again by itself. `size` is how many changes it counts as.
@@ -163,6 +171,23 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now,
       const result = transact(change);
       notify();
       return result;
+    },
+    writeUnsynced(change) {
+      if (sqlite.inTransaction) return change();
+      sqlite.pragma('synchronous = NORMAL');
+      let result: ReturnType<typeof change>;
+      try {
+        result = transact(change);
+      } finally {
+        sqlite.pragma('synchronous = FULL');
+      }
+      notify();
+      return result;
+    },
+    async sync() {
+      // Only the database file and the index of the log have locks, so it does not matter that this file is closed.
+      await using log = await open(`${path}-wal`);
+      await log.datasync();
     },
     writeTogether(change, size = 1) {
       const { promise, resolve, reject } = Promise.withResolvers<unknown>();
