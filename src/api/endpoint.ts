@@ -2,6 +2,7 @@
 
 import type { ServerResponse } from 'node:http';
 import type { Readable } from 'node:stream';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { StreamEvents } from '../contract/events.ts';
 import type { JsonSchema } from '../contract/wire.ts';
 import type { Access, Caller, Scope } from '../domain/access.ts';
@@ -239,25 +240,45 @@ export class Listing<Item = unknown> {
   }
 }
 
-/** `rows` has one more row than the page if there is a next page. */
+/** A longer list is presented in parts of this length. */
+const PART_ROWS = 250;
+
+/**
+ * `rows` has one more row than the page if there is a next page. A list of a thousand rows takes a while to present, so
+ * other calls run between its parts.
+ */
 export function listing<Row extends { id: bigint }, Item>(
   page: Page,
   rows: readonly Row[],
   present: (row: Row) => Item,
-): Listing<Item> {
+): Listing<Item> | Promise<Listing<Item>> {
   const shown = rows.slice(0, page.limit);
+  const items: Item[] = [];
   const unreadable: SealedValueError[] = [];
-  const items = shown.flatMap(row => {
-    try {
-      return [present(row)];
-    } catch (error) {
-      // Requesting this record alone responds 500. A list still shows the others.
-      if (!(error instanceof SealedValueError)) throw error;
-      unreadable.push(error);
-      return [];
+  const presentPart = (from: number) => {
+    for (const row of shown.slice(from, from + PART_ROWS))
+      try {
+        items.push(present(row));
+      } catch (error) {
+        // Requesting this record alone responds 500. A list still shows the others.
+        if (!(error instanceof SealedValueError)) throw error;
+        unreadable.push(error);
+      }
+  };
+  const finish = () =>
+    new Listing(items, rows.length > page.limit ? shown.at(-1)?.id : undefined, unreadable);
+
+  if (shown.length <= PART_ROWS) {
+    presentPart(0);
+    return finish();
+  }
+  return (async () => {
+    for (let from = 0; from < shown.length; from += PART_ROWS) {
+      await nextTurn();
+      presentPart(from);
     }
-  });
-  return new Listing(items, rows.length > page.limit ? shown.at(-1)?.id : undefined, unreadable);
+    return finish();
+  })();
 }
 
 /** For `findMissing`: whether a suite or a dependency may use the image. */

@@ -2,7 +2,7 @@
 // must be an error, or `tsc` fails.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { endpoint } from '../../src/api/endpoint.ts';
+import { endpoint, Listing, listing } from '../../src/api/endpoint.ts';
 import { endpoints } from '../../src/api/endpoints.ts';
 import { required } from '../../src/api/fields.ts';
 import type { projects } from '../../src/api/projects.ts';
@@ -54,6 +54,33 @@ test('a handler gets the rows that its path names and the fields that it defines
 test('a path that names an unknown resource is refused at the start', () => {
   assert.throws(() => resourcesOf('/projects/:project_id/walls/:wall_id'), /names wall/);
   for (const { path } of endpoints) assert.doesNotThrow(() => resourcesOf(path), path);
+});
+
+test('other calls run while a long list is presented, which is complete and in order', async () => {
+  const rows = Array.from({ length: 1_001 }, (_, at) => ({ id: BigInt(at) }));
+  const page = { limit: 1_000, before: undefined };
+  const turns = new Set<number>();
+  let turn = 0;
+  let isDone = false;
+  const countTurns = () => {
+    turn += 1;
+    if (!isDone) setImmediate(countTurns);
+  };
+  setImmediate(countTurns);
+  const long = await listing(page, rows, ({ id }) => {
+    turns.add(turn);
+    return id;
+  });
+  isDone = true;
+  assert.deepEqual(
+    long.items,
+    rows.slice(0, 1_000).map(({ id }) => id),
+  );
+  assert.equal(long.next, 999n);
+  assert.ok(turns.size >= 4, `presented in ${turns.size} turns of the event loop`);
+
+  // A short one takes the fast path.
+  assert.ok(listing({ ...page, limit: 100 }, rows, ({ id }) => id) instanceof Listing);
 });
 
 test('the rows that a path names are found under the names that its type says', async t => {
