@@ -75,7 +75,11 @@ export function createSuiteStatistics(size: number): SuiteStatistics {
         }
       }
     },
-    numbers: () => Array.from(builds.keys()).filter(number => builds[number] !== 0),
+    numbers() {
+      const found: number[] = [];
+      for (let number = 0; number < size; number += 1) if (builds[number] !== 0) found.push(number);
+      return found;
+    },
     transitionsOf: number => transitions[number] ?? 0,
     of: number =>
       builds[number]

@@ -38,19 +38,22 @@ export async function listSuiteTests(
   const scored = listReportIds(db, suite.id, findDefaultBranch(db, suite), STATISTICS_BUILDS);
   const [statistics, scores] = await statisticsOf(db, [reports, scored], size, pace);
   const flaky = flakyNumbers(db, suite.id);
-  const weigh: Record<TestOrder, (number: number, one: TestStatistics) => number> = {
+  const of = (number: number) => statistics.of(number) as TestStatistics;
+  const weighBy: Record<TestOrder, (number: number) => number> = {
     flaky: number => (flaky.has(number) ? 2 * STATISTICS_BUILDS : 0) + scores.transitionsOf(number),
-    slowest: (_, { medianMs }) => (medianMs === undefined ? 0 : medianMs + 1),
-    failing: (_, { failures, result }) => failures * 2 + (isFailure(result) ? 1 : 0),
+    slowest: number => (of(number).medianMs ?? -1) + 1,
+    failing: number => of(number).failures * 2 + (isFailure(of(number).result) ? 1 : 0),
     newest: number => number,
   };
+  const weigh = weighBy[options.order];
   const numbers = statistics.numbers();
   const weights = new Float64Array(numbers.length);
   for (const [at, number] of numbers.entries()) {
-    weights[at] = weigh[options.order](number, statistics.of(number) as TestStatistics);
+    weights[at] = weigh(number);
     if (pace.isDue()) await pace.wait();
   }
-  const ordered = heaviestFirst(weights).map(at => numbers[at] as number);
+  const ordered = heaviestFirst(numbers, weights);
+  await pace.wait();
   return pageOf(
     db,
     suite.id,
@@ -61,17 +64,26 @@ export async function listSuiteTests(
       shown.map(({ item: number, test }) => ({
         test,
         score: scoreOf(scores.transitionsOf(number)),
-        ...(statistics.of(number) as TestStatistics),
+        ...of(number),
       })),
   );
 }
 
 const MAX_POSITIONS = 2 ** 21;
 
-/** Positions by weight, equal ones in order. Weights are whole numbers of at most 32 bits. */
-function heaviestFirst(weights: Float64Array): number[] {
-  const sorted = weights.map((weight, at) => weight * MAX_POSITIONS + MAX_POSITIONS - 1 - at).sort();
-  return Array.from(sorted.reverse(), one => MAX_POSITIONS - 1 - (one % MAX_POSITIONS));
+/**
+ * Numbers by weight, equal ones in order. Weights are whole numbers of at most 32 bits. Sorts a typed array in plain loops,
+ * because there may be 100,000 numbers.
+ */
+function heaviestFirst(numbers: readonly number[], weights: Float64Array): number[] {
+  const keys = new Float64Array(weights.length);
+  for (let at = 0; at < keys.length; at += 1)
+    keys[at] = (weights[at] as number) * MAX_POSITIONS + MAX_POSITIONS - 1 - at;
+  keys.sort();
+  const ordered: number[] = [];
+  for (let at = keys.length - 1; at >= 0; at -= 1)
+    ordered.push(numbers[MAX_POSITIONS - 1 - ((keys[at] as number) % MAX_POSITIONS)] as number);
+  return ordered;
 }
 
 function flakyNumbers(db: Db, suiteId: bigint): Set<number> {
