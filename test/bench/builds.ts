@@ -28,6 +28,8 @@ import {
   residentBytesOf,
   showLoad,
 } from './support.ts';
+import { monotonicMs } from './support-clock.ts';
+import { watchPauses } from './support-pauses.ts';
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
@@ -413,6 +415,7 @@ for i in range(${count}):
   const { id_str: buildId } = await project.buildOf(await project.request());
   await project.logHas(buildId as string, 'ready\n');
   const latencies = new Float64Array(readers * count);
+  const arrivals = new Float64Array(readers * count);
   const sockets: TLSSocket[] = [];
   const STAMP_LENGTH = 'stamp 0000000 1700000000.000000'.length;
   const request = `GET ${project.path}/builds/${buildId}/firehose HTTP/1.1\r\nHost: localhost\r\nAuthorization: ${as}\r\n\r\n`;
@@ -430,6 +433,7 @@ for i in range(${count}):
           new Promise<void>(resolve => {
             socket.setEncoding('latin1').on('data', (part: string) => {
               const now = Date.now();
+              const arrivedAt = monotonicMs();
               const text = rest + part;
               let from = 0;
               let at = text.indexOf('stamp ');
@@ -438,6 +442,7 @@ for i in range(${count}):
                 const stamp = text.slice(at, from);
                 if (Number(stamp.slice(6, 13)) !== read++)
                   throw new Error(`lost or out of order: ${stamp} is line ${read} of a reader`);
+                arrivals[lines] = arrivedAt;
                 latencies[lines++] = now - Number(stamp.slice(14)) * 1000;
               }
               if (text.includes('event: end')) resolve();
@@ -452,6 +457,7 @@ for i in range(${count}):
     );
   const containers = await docker('ps', '--format', '{{.Names}}', '--filter', `name=build-${buildId}`);
   const before = { server: cpuMsOf(server.child.pid as number), own: process.cpuUsage() };
+  const pauses = await watchPauses();
   await docker('exec', '--detach', containers, 'touch', '/srv/cache/go');
   await Promise.all(ended);
   const own = process.cpuUsage(before.own);
@@ -462,10 +468,17 @@ for i in range(${count}):
   for (const socket of sockets) socket.destroy();
   const expected = readers * count;
   if (lines !== expected) throw new Error(`${lines} lines arrived at the readers, not ${expected}`);
+  await pauses.read();
+  const unpaused = latencies.map((ms, line) => {
+    const arrivedAt = arrivals[line] as number;
+    return ms - pauses.within(arrivedAt - ms, arrivedAt);
+  });
+  await pauses.end();
+  const at = (part: number, sorted: Float64Array) => sorted[Math.floor(sorted.length * part)] as number;
   latencies.sort();
-  const at = (part: number) => latencies[Math.floor(latencies.length * part)] as number;
+  unpaused.sort();
   console.log(
-    `${readers} readers, 100 lines per second: median ${at(0.5).toFixed(0)} ms, p99 ${at(0.99).toFixed(0)} ms, all ${lines} lines arrived in order`,
+    `${readers} readers, 100 lines per second: median ${at(0.5, latencies).toFixed(0)} ms, p99 ${at(0.99, latencies).toFixed(0)} ms with pauses of the machine, all ${lines} lines arrived in order`,
   );
-  report('p99 of a line to a reader', at(0.99), '≤', 100, ' ms');
+  report('p99 of a line to a reader', at(0.99, unpaused), '≤', 100, ' ms');
 }

@@ -8,7 +8,6 @@
 //
 // --keep uses the data in DIRECTORY, and creates it there the first time. --only measures the paths that contain TEXT.
 import { execFile } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { Agent, request } from 'node:https';
 import { tmpdir } from 'node:os';
@@ -21,8 +20,9 @@ import { routes } from '../../src/web/pages.ts';
 import { programPath } from '../cli/program.ts';
 import { freePort } from '../support/ports.ts';
 import { type Child, exitStatus, median, report, residentBytesOf, showLoad, startChild } from './support.ts';
+import { monotonicMs } from './support-clock.ts';
+import { describe as describeStall, type LongestStall, longestStall, watchPauses } from './support-pauses.ts';
 import { type Installation, openInstallation, sizes } from './support-scale-data.ts';
-import type { Stall } from './support-stall-meter.ts';
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
@@ -79,6 +79,7 @@ const searches: Record<string, string> = {
 };
 
 type Target = Installation & { name: string; data: string; server: Child; agent: Agent };
+type Wait = { fromMs: number; toMs: number; queuedMs: number };
 type Measurement = { name: string; path: string; of: 'wide' | 'ordinary' };
 type Samples = { small: number[]; large: number[]; statuses: Set<number> };
 type Measured = { name: string; small: number; large: number; ratio: number; answers: string };
@@ -86,6 +87,7 @@ type Measured = { name: string; small: number; large: number; ratio: number; ans
 const directory = options.keep ? resolve(options.keep) : mkdtempSync(join(tmpdir(), 'assay-bench-'));
 mkdirSync(directory, { recursive: true });
 const targets: Target[] = [];
+const pauses = await watchPauses();
 try {
   const [small, large] = [await open('small'), await open('large')];
   showLoad('before');
@@ -100,6 +102,7 @@ try {
     agent.destroy();
     await server.end();
   }
+  await pauses.end();
   if (!options.keep) rmSync(directory, { recursive: true, force: true });
 }
 process.exitCode = exitStatus();
@@ -268,18 +271,15 @@ function printTable(measured: readonly Measured[]): void {
   }
 }
 
-/**
- * From the request to the end of the response, or to the first byte of a stream. Time in which one of the two processes
- * was ready but the machine ran something else does not count.
- */
-async function time(target: Target, path: string): Promise<{ ms: number; status: number }> {
+/** From the request to the end of the response, and how long one of the two processes was ready but did not run. */
+async function time(target: Target, path: string): Promise<Wait> {
   const pids = [process.pid, target.server.process.pid as number];
   const queuedMs = () => pids.reduce((sum, pid) => sum + queuedMsOf(pid), 0);
   const queuedBefore = queuedMs();
-  const startedAt = performance.now();
-  const status = await ask(target, path);
-  const ms = performance.now() - startedAt;
-  return { ms: Math.max(0.1, ms - (queuedMs() - queuedBefore)), status };
+  const fromMs = monotonicMs();
+  await ask(target, path);
+  const toMs = monotonicMs();
+  return { fromMs, toMs, queuedMs: queuedMs() - queuedBefore };
 }
 
 /** How long the main thread of a process has waited for a processor so far. */
@@ -319,22 +319,18 @@ function ask(target: Target, path: string, method = 'GET'): Promise<number> {
   });
 }
 
-async function longestStall({ server }: Target): Promise<Stall> {
-  const answered = once(server.process, 'message');
-  server.process.send('read');
-  const [answer] = (await answered) as [Stall];
-  return answer;
-}
-
-/** Runs the work while a record is requested at a fixed pace. */
+/**
+ * Runs the work while a record is requested at a fixed pace. Time in which the machine was paused or ran something else
+ * does not count.
+ */
 async function during(
   target: Target,
   work: () => Promise<unknown>,
-): Promise<{ stall: Stall; latencies: number[]; seconds: number; rss: number[] }> {
+): Promise<{ stall: LongestStall; latencies: number[]; seconds: number; rss: number[] }> {
   const path = `/projects/${target.ordinary.project_id}`;
   for (let warmUp = 0; warmUp < 20; warmUp += 1) await ask(target, path);
-  await longestStall(target);
-  const latencies: number[] = [];
+  await longestStall(target.server.process, pauses);
+  const waits: Wait[] = [];
   const rss = [residentBytesOf(target.server.process.pid as number)];
   const startedAt = performance.now();
   let isDone = false;
@@ -342,14 +338,16 @@ async function during(
     isDone = true;
   });
   while (!isDone) {
-    latencies.push((await time(target, path)).ms);
+    waits.push(await time(target, path));
     await sleep(PACE_MS);
   }
   await finished;
   rss.push(residentBytesOf(target.server.process.pid as number));
   return {
-    stall: await longestStall(target),
-    latencies,
+    stall: await longestStall(target.server.process, pauses),
+    latencies: waits.map(({ fromMs, toMs, queuedMs }) =>
+      Math.max(0.1, toMs - fromMs - Math.max(queuedMs, pauses.within(fromMs, toMs))),
+    ),
     seconds: (performance.now() - startedAt) / 1000,
     rss,
   };
@@ -363,7 +361,7 @@ function reportDuring(
   report(`${name}: longest wait of ${latencies.length} requests`, Math.max(...latencies), '≤', goalMs, ' ms');
   report(`${name}: longest stall of the server`, stall.ms, '≤', goalMs, ' ms');
   console.log(
-    `  it took ${seconds.toFixed(0)} s; ${stall.cpuMs.toFixed(0)} ms of the stall was processor time; median of the requests ${median(latencies).toFixed(1)} ms; memory ${rss.map(bytes => (bytes / MB).toFixed(0)).join(' → ')} MB`,
+    `  it took ${seconds.toFixed(0)} s; stall: ${describeStall(stall)}; median of the requests ${median(latencies).toFixed(1)} ms; memory ${rss.map(bytes => (bytes / MB).toFixed(0)).join(' → ')} MB`,
   );
 }
 

@@ -33,7 +33,7 @@ import { freePort } from '../support/ports.ts';
 import { createRepository } from '../support/repository.ts';
 import { startSshd } from '../support/sshd.ts';
 import { exitStatus, report, startChild } from './support.ts';
-import type { Stall } from './support-stall-meter.ts';
+import { describe, type LongestStall, longestStall, watchPauses } from './support-pauses.ts';
 
 const { values: options, positionals: chosen } = parseArgs({
   allowPositionals: true,
@@ -123,6 +123,7 @@ const server = await startChild(
     },
   },
 );
+const pauses = await watchPauses();
 const agent = new Agent({ keepAlive: true, ca: readFileSync(join(data, 'tls/ca.pem'), 'utf8') });
 
 try {
@@ -242,6 +243,7 @@ try {
   receiver.close();
   receiver.closeAllConnections();
   await server.end();
+  await pauses.end();
   db.close();
   await sshd.close();
   rmSync(data, { recursive: true, force: true });
@@ -300,22 +302,15 @@ async function fillTests() {
  * counts, because the load of the machine varies.
  */
 async function stall(name: string, work: (round: number) => Promise<unknown>, rounds = 1): Promise<void> {
-  const stalls: Stall[] = [];
+  const stalls: LongestStall[] = [];
   for (let round = 0; round < rounds; round += 1) {
-    await longestStall();
+    await longestStall(server.process, pauses);
     await work(round);
-    stalls.push(await longestStall());
+    stalls.push(await longestStall(server.process, pauses));
   }
-  const { ms, cpuMs } = stalls.reduce((best, one) => (one.ms < best.ms ? one : best));
+  const { ms, cpuMs, pausedMs } = stalls.reduce((best, one) => (one.ms < best.ms ? one : best));
   report(`${name}, longest stall`, ms, '≤', GOAL_MS, ' ms');
-  console.log(`  ${cpuMs.toFixed(0)} ms of it processor time`);
-}
-
-async function longestStall(): Promise<Stall> {
-  const answered = once(server.process, 'message');
-  server.process.send('read');
-  const [answer] = (await answered) as [Stall];
-  return answer;
+  console.log(`  ${describe({ ms, cpuMs, pausedMs })}`);
 }
 
 function ask(method: string, path: string, form?: Record<string, string>): Promise<string> {

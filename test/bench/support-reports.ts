@@ -11,6 +11,7 @@ import { createZip } from '../../src/engine/archive/build-zip.ts';
 import { readReportXml } from '../../src/engine/junit-xml.ts';
 import { readReports } from '../../src/work/result/read-reports.ts';
 import { median, report, residentBytesOf } from './support.ts';
+import { type LongestStall, longestOf, watchPauses } from './support-pauses.ts';
 import type { Stall } from './support-stall-meter.ts';
 
 const CASES = 100_000;
@@ -132,7 +133,7 @@ function cpuMsOf(work: () => void): number {
 async function measureAlone(
   file: string,
   artifacts: Artifacts,
-): Promise<{ stall: Stall; grownBytes: number }> {
+): Promise<{ stall: LongestStall; grownBytes: number }> {
   const child = fork(import.meta.filename, [file, JSON.stringify(artifacts)], {
     execArgv: ['--import', join(import.meta.dirname, 'support-stall-meter.ts')],
   });
@@ -143,7 +144,8 @@ async function measureAlone(
   const sampling = setInterval(() => {
     peakBytes = Math.max(peakBytes, residentBytesOf(child.pid as number));
   }, SAMPLE_MS);
-  // The meter answers each message with the longest stall since the last one.
+  const pauses = await watchPauses();
+  // The meter answers each message with the stalls since the last one.
   child.send('begin');
   const messages: unknown[] = [];
   child.on('message', message => messages.push(message));
@@ -153,7 +155,9 @@ async function measureAlone(
   while (messages.length === 0) await once(child, 'message');
   clearInterval(sampling);
   child.disconnect();
-  return { stall: messages[0] as Stall, grownBytes: peakBytes - idleBytes };
+  const stall = await longestOf(messages[0] as Stall[], pauses);
+  await pauses.end();
+  return { stall, grownBytes: peakBytes - idleBytes };
 }
 
 if (process.argv[1] === import.meta.filename && process.send) {

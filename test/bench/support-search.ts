@@ -17,7 +17,7 @@ import { commitFields } from '../support/app.ts';
 import { listBuildsOfRequest } from '../support/builds.ts';
 import { freePort } from '../support/ports.ts';
 import { askOnce, median, openSocket, report, requestBytes, residentBytesOf, startChild } from './support.ts';
-import type { Stall } from './support-stall-meter.ts';
+import { longestStall, watchPauses } from './support-pauses.ts';
 
 const BUILDS = 1_000;
 const LOG_BYTES = 1024 * 1024;
@@ -127,18 +127,15 @@ export async function benchSearch(): Promise<void> {
       ipc: true,
     });
     const pid = server.process.pid as number;
-    const longestStall = () =>
-      new Promise<Stall>(resolve => {
-        server.process.once('message', stall => resolve(stall as Stall));
-        server.process.send('');
-      });
+    const pauses = await watchPauses();
+    const stallMsOf = async () => (await longestStall(server.process, pauses)).ms;
     try {
       const logs = join(data, 'logs');
       const startedAt = performance.now();
-      await longestStall();
+      await stallMsOf();
       while (readdirSync(logs).length < 2 * BUILDS) await sleep(100);
       console.log(`filters of ${BUILDS} logs: ${((performance.now() - startedAt) / 1000).toFixed(1)} s`);
-      report('  longest stall meanwhile', (await longestStall()).ms, '≤', 50, ' ms');
+      report('  longest stall meanwhile', await stallMsOf(), '≤', 50, ' ms');
 
       const socket = await openSocket(port, readFileSync(join(data, 'tls/ca.pem'), 'utf8'));
       await askOnce(socket, requestBytes('/ping', auth));
@@ -153,11 +150,11 @@ export async function benchSearch(): Promise<void> {
         let found = 0;
         for (let round = 0; round <= ROUNDS; round += 1) {
           // Not while grep runs.
-          await longestStall();
+          await stallMsOf();
           const searchedAt = performance.now();
           const answer = await askOnce(socket, requestBytes(path, auth));
           const searchMs = performance.now() - searchedAt;
-          stallMs = Math.max(stallMs, (await longestStall()).ms);
+          stallMs = Math.max(stallMs, await stallMsOf());
           highest = Math.max(highest, residentBytesOf(pid));
           found = answer.toString().split('"offset"').length - 1;
           const greppedAt = performance.now();
@@ -179,6 +176,7 @@ export async function benchSearch(): Promise<void> {
       socket.destroy();
     } finally {
       await server.end();
+      await pauses.end();
     }
   } finally {
     rmSync(data, { recursive: true, force: true });

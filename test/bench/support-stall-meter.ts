@@ -1,35 +1,58 @@
-// Loaded into a server with `node --import`: measures the longest stall of its event loop since the last query, and
-// reports it over the IPC channel. Time in which the thread was ready but the machine ran something else does not
-// count.
+// Loaded into a server with `node --import`: answers each message over the IPC channel with the stalls of the event loop
+// since the previous one.
 import { openSync, readSync } from 'node:fs';
+import { monotonicMs } from './support-clock.ts';
 
-type Moment = { atMs: number; cpuMs: number; queuedMs: number };
+type Moment = { atMs: number; cpuMs: number; queuedMs: number; processor: number };
+
+/** Time in the run queue: the thread was ready, but the machine ran something else. */
+export type Stall = {
+  fromMs: number;
+  toMs: number;
+  cpuMs: number;
+  queuedMs: number;
+  /** Where the thread was before and after. */
+  processors: number[];
+};
 
 const TICK_MS = 1;
-const schedstat = openSync(`/proc/self/task/${process.pid}/schedstat`, 'r');
-const bytes = Buffer.alloc(100);
+const LEAST_MS = 2;
+const task = `/proc/self/task/${process.pid}`;
+const schedstat = openSync(`${task}/schedstat`, 'r');
+const stat = openSync(`${task}/stat`, 'r');
+const bytes = Buffer.alloc(1_000);
 
-function now(): Moment {
-  const length = readSync(schedstat, bytes, 0, bytes.length, 0);
-  const [cpuNs = 0, queuedNs = 0] = bytes.toString('latin1', 0, length).split(' ').map(Number);
-  return { atMs: performance.now(), cpuMs: cpuNs / 1e6, queuedMs: queuedNs / 1e6 };
+function read(file: number): string {
+  return bytes.toString('latin1', 0, readSync(file, bytes, 0, bytes.length, 0));
 }
 
-export type Stall = { ms: number; cpuMs: number; queuedMs: number };
-const none: Stall = { ms: 0, cpuMs: 0, queuedMs: 0 };
-let longest = none;
+function now(): Moment {
+  const [cpuNs = 0, queuedNs = 0] = read(schedstat).split(' ').map(Number);
+  const fields = read(stat)
+    .replace(/^.*\) /, '')
+    .split(' ');
+  return { atMs: monotonicMs(), cpuMs: cpuNs / 1e6, queuedMs: queuedNs / 1e6, processor: Number(fields[36]) };
+}
+
+let stalls: Stall[] = [];
 let last = now();
 
 setInterval(() => {
   const next = now();
-  const queuedMs = next.queuedMs - last.queuedMs;
-  const ms = next.atMs - last.atMs - TICK_MS - queuedMs;
-  if (ms > longest.ms) longest = { ms, cpuMs: next.cpuMs - last.cpuMs, queuedMs };
+  const fromMs = last.atMs + TICK_MS;
+  if (next.atMs - fromMs > LEAST_MS)
+    stalls.push({
+      fromMs,
+      toMs: next.atMs,
+      cpuMs: next.cpuMs - last.cpuMs,
+      queuedMs: next.queuedMs - last.queuedMs,
+      processors: [last.processor, next.processor],
+    });
   last = next;
 }, TICK_MS).unref();
 
 process.on('message', () => {
-  process.send?.(longest);
-  longest = none;
+  process.send?.(stalls);
+  stalls = [];
 });
 process.channel?.unref();
