@@ -29,6 +29,7 @@ import {
   showLoad,
 } from './support.ts';
 import { monotonicMs } from './support-clock.ts';
+import { startLaminar } from './support-laminar.ts';
 import { watchPauses } from './support-pauses.ts';
 
 const { values: options, positionals } = parseArgs({
@@ -191,59 +192,96 @@ async function requestToFirstLine(project: ProjectJourney): Promise<number> {
   return stampIn(await project.log(build.id_str as string)) - startedAt;
 }
 
-/** From the request and from the end of the command to the event of the verdict, which is on disk by then. */
+/**
+ * From the request and from the end of the command to the event of the verdict, which is on disk by then; compared with a
+ * line of shell, by hand and as a job of Laminar.
+ */
 async function requestToVerdict(): Promise<void> {
   const repository = journey.repository({ message: 'First\n', files: { 'README.md': 'Hello\n' } });
   const project = await journey.project(repository);
   await project.suite({ command: 'date "+stamp %s.%N"' });
-  const runByHand = createShellLine(repository, join(work, 'clone'));
-  const assay: number[] = [];
-  const bare: number[] = [];
+  const byHand = createShellLine(repository, join(work, 'clone'));
+  const forLaminar = createShellLine(repository, join(work, 'clone-of-laminar'));
+  const { directory, env, line } = forLaminar;
+  const laminar = await startLaminar(
+    join(work, 'laminar'),
+    `cd ${directory} && export GIT_SSH_COMMAND='${env.GIT_SSH_COMMAND}' && ${line}`,
+  );
   const afterExit: number[] = [];
-  for (let round = -1; round < rounds; round++)
-    for (const side of round % 2 === 0 ? [0, 1] : [1, 0]) {
-      repository.add({ message: `Round ${round}\n`, files: { counter: `${side} ${round}` } });
-      if (side === 1) {
-        const took = await runByHand();
-        await untilQuiet('bare');
-        if (round >= 0) bare.push(took);
-        continue;
-      }
-      const firehose = await project.firehose('');
-      const startedAt = Date.now();
-      await project.request();
-      for await (const { event, data } of firehose) {
-        if (event !== 'build.finished') continue;
-        const finishedAt = Date.now();
-        const { id_str: buildId, build_state: state } = data.build as { id_str: string; build_state: string };
-        if (state !== 'passed') throw new Error(`a build ended ${state}`);
-        // The first round creates the mirror and the clone.
-        if (round < 0) break;
-        assay.push(finishedAt - startedAt);
-        afterExit.push(finishedAt - stampIn(await project.log(buildId)));
-        break;
-      }
-      await untilQuiet('assay');
+  const runBuild = async (isFirst: boolean) => {
+    const firehose = await project.firehose('');
+    const startedAt = Date.now();
+    await project.request();
+    for await (const { event, data } of firehose) {
+      if (event !== 'build.finished') continue;
+      const finishedAt = Date.now();
+      const { id_str: buildId, build_state: state } = data.build as { id_str: string; build_state: string };
+      if (state !== 'passed') throw new Error(`a build ended ${state}`);
+      if (!isFirst) afterExit.push(finishedAt - stampIn(await project.log(buildId)));
+      return finishedAt - startedAt;
     }
-  const [own, raw] = [median(assay), median(bare)];
+    throw new Error('the firehose ended');
+  };
+  const runLine = async () => {
+    const { stdout } = await promisify(execFile)('sh', ['-c', `${BEGIN} && ${byHand.line}`], {
+      cwd: byHand.directory,
+      env: byHand.env,
+    });
+    stampIn(stdout);
+    return Date.now() - stampIn(stdout, 'begin');
+  };
+  const sides: { name: 'assay' | 'bare' | 'laminar'; run(isFirst: boolean): Promise<number> }[] = [
+    { name: 'assay', run: runBuild },
+    { name: 'bare', run: runLine },
+  ];
+  if (laminar)
+    sides.push({
+      name: 'laminar',
+      async run() {
+        const begin = stampIn(await laminar.run(BEGIN), 'begin');
+        return Date.now() - begin;
+      },
+    });
+  const times = { assay: [] as number[], bare: [] as number[], laminar: [] as number[] };
+  for (let round = -1; round < rounds; round++)
+    for (const { name, run } of round % 2 === 0 ? sides : sides.toReversed()) {
+      repository.add({ message: `Round ${round}\n`, files: { counter: `${name} ${round}` } });
+      const took = await run(round < 0);
+      await untilQuiet(name === 'assay' ? 'assay' : 'bare');
+      // The first round creates the mirror and the clones.
+      if (round >= 0) times[name].push(took);
+    }
+  await laminar?.end();
+  const [own, raw] = [median(times.assay), median(times.bare)];
   console.log(
     `request to verdict: ${own.toFixed(0)} ms; git fetch && git checkout && docker run --rm: ${raw.toFixed(0)} ms`,
   );
   report('request to verdict', own / raw, '≤', 0.8);
   report('end of the command to the verdict', median(afterExit), '≤', 30, ' ms');
+  if (!laminar) {
+    console.log('not compared with Laminar, because laminard and laminarc are not installed');
+    return;
+  }
+  const ofLaminar = median(times.laminar);
+  console.log(
+    `Laminar running that line: ${ofLaminar.toFixed(0)} ms, ${(ofLaminar / raw).toFixed(2)} of the line by hand`,
+  );
+  report('request to verdict, ratio to Laminar', own / ofLaminar, '≤', 1);
 }
 
-/** What a person would type in a clone: fetch, check out, run. Returns the time it takes. */
-function createShellLine(repository: Repository, clone: string): () => Promise<number> {
+/** What a person would type in a clone: fetch, check out, run. */
+function createShellLine(
+  repository: Repository,
+  clone: string,
+): { directory: string; env: NodeJS.ProcessEnv; line: string } {
   const env = createGitEnvironment(clone);
   git(work, 'init', '--quiet', clone);
   git(clone, 'remote', 'add', 'origin', repository.url);
   const run = `docker run --rm ${profile.join(' ')} --volume ${clone}:/srv/project --workdir /srv/project ${image.reference}`;
-  const line = `git fetch --quiet && git checkout --quiet --detach origin/main && ${run} -c 'date "+stamp %s.%N"'`;
-  return async () => {
-    const { stdout } = await promisify(execFile)('sh', ['-c', `${BEGIN} && ${line}`], { cwd: clone, env });
-    stampIn(stdout);
-    return Date.now() - stampIn(stdout, 'begin');
+  return {
+    directory: clone,
+    env,
+    line: `git fetch --quiet && git checkout --quiet --detach origin/main && ${run} -c 'date "+stamp %s.%N"'`,
   };
 }
 
