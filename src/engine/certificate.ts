@@ -286,10 +286,12 @@ function isCurrent(certificate: X509Certificate, now: Date, marginMs: number): b
   return certificate.validFromDate <= now && certificate.validToDate.getTime() > now.getTime() + marginMs;
 }
 
+/** `host` is one that `plainHost` returns, so a colon is enough to tell an address of IPv6. */
 function covers(certificate: X509Certificate, host: string): boolean {
-  const name = isAddress(host)
-    ? certificate.checkIP(host)
-    : certificate.checkHost(host, { subject: 'never' });
+  const name =
+    host.includes(':') || isIPv4(host)
+      ? certificate.checkIP(host)
+      : certificate.checkHost(host, { subject: 'never' });
   return name !== undefined;
 }
 

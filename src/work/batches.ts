@@ -13,7 +13,7 @@ import type { Db } from '../store/database/db.ts';
 type BatchOptions = { db: Db; live: Live; log: Log; retention: Retention };
 
 /** Requests that waited for the start of the server come first. */
-const BEGIN_MS = 50;
+const BEGIN_MS = 150;
 const RETRY_MS = 5_000;
 const PRUNE_EVERY_MS = 3600_000;
 

@@ -12,7 +12,7 @@ import {
 import type { Log } from '../log.ts';
 
 /** Requests that waited for the start of the server come first. */
-const BEGIN_MS = 50;
+const BEGIN_MS = 150;
 const PROBE_FIRST_MS = 500;
 const PROBE_MAX_MS = 5_000;
 /** How long firewall rules may be missing after a reload of the firewall. */
