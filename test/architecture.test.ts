@@ -162,6 +162,7 @@ const doors: Record<string, RegExp> = {
   yauzl: /^engine\/archive\/zip-reader\.ts$/,
   ssh2: /^demo\/git-host\.ts$/,
   '@hono/node-server': /^api\/http\/(server|stream)\.ts$/,
+  undici: /^api\/http\/fetch-classes\.ts$/,
   marked: /^web\/manual\/(manual|html)\.ts$/,
   hono: /^(api\/router|api\/oauth|web\/.*)\.ts$/,
 };

@@ -62,6 +62,12 @@ export async function installExecutable(directory: string): Promise<string> {
 
 export type Child = { process: ChildProcess; port: number; end(): Promise<void> };
 
+/** A service has no variables that make Node load certificates or options. */
+function serviceEnvironment(): NodeJS.ProcessEnv {
+  const { NODE_EXTRA_CA_CERTS, NODE_OPTIONS, SSL_CERT_DIR, SSL_CERT_FILE, ...environment } = process.env;
+  return environment;
+}
+
 /** Starts a server and resolves when a line of its output matches. */
 export async function startChild(
   command: readonly string[],
@@ -74,7 +80,7 @@ export async function startChild(
   },
 ): Promise<Child> {
   const child = spawn(command[0] as string, command.slice(1), {
-    env: { ...process.env, ...options.env },
+    env: { ...serviceEnvironment(), ...options.env },
     stdio: ['ignore', 'pipe', 'inherit', ...(options.ipc ? (['ipc'] as const) : [])],
   });
   const closed = once(child, 'close');

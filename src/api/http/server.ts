@@ -3,6 +3,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createSecureServer, type Http2SecureServer } from 'node:http2';
 import type { AddressInfo, Socket } from 'node:net';
+import './fetch-classes.ts';
 import { getRequestListener } from '@hono/node-server';
 import { refusal } from '../../domain/refusal.ts';
 import type { Log } from '../../log.ts';

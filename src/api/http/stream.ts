@@ -2,6 +2,7 @@
 
 import type { ServerResponse } from 'node:http';
 import type { Writable } from 'node:stream';
+import './fetch-classes.ts';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 
 const KEEP_ALIVE_MS = 15_000;
