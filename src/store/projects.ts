@@ -81,19 +81,33 @@ export function listVisibleProjects(db: Db, accountId: bigint, page: Page): Proj
 }
 
 const visibleNames = prepared(({ sqlite }) =>
-  sqlite.prepare<[bigint, bigint, number], { id: bigint; name: string }>(
+  sqlite.prepare<[{ accountId: bigint; limit: number }], { id: bigint; name: string }>(
+    // Each part is limited, because an account may see many more.
     `SELECT id, name FROM (
-       SELECT id, name FROM projects WHERE owner_id = ? AND deleted_at IS NULL
+       SELECT * FROM (
+         SELECT id, name FROM projects WHERE owner_id = @accountId AND deleted_at IS NULL ORDER BY id DESC LIMIT @limit
+       )
        UNION ALL
-       SELECT project.id, project.name FROM collaborators CROSS JOIN projects AS project ON project.id = project_id
-       WHERE account_id = ? AND project.deleted_at IS NULL
-     ) ORDER BY id DESC LIMIT ?`,
+       SELECT * FROM (
+         SELECT project.id, project.name
+         FROM collaborators CROSS JOIN projects AS project ON project.id = project_id
+         WHERE account_id = @accountId AND project.deleted_at IS NULL ORDER BY project_id DESC LIMIT @limit
+       )
+     ) ORDER BY id DESC LIMIT @limit`,
   ),
 );
 
+/** At most how many projects are offered as choices. */
+const NAMES_LISTED = 500;
+const VIEWERS_CACHED = 20;
+
 /** The newest projects that the account sees, for choices. */
-export const listVisibleNames = (db: Db, accountId: bigint, limit: number): { id: bigint; name: string }[] =>
-  visibleNames(db).all(accountId, accountId, limit);
+export const listVisibleNames = cached(
+  (accountId: bigint) => accountId,
+  (db, accountId): readonly { id: bigint; name: string }[] =>
+    visibleNames(db).all({ accountId, limit: NAMES_LISTED }),
+  VIEWERS_CACHED,
+);
 
 export function isProjectNameTaken(db: Db, ownerId: bigint, name: string, own?: Project): boolean {
   return isNameTaken(db, projects, { column: projects.ownerId, id: ownerId }, name, own);

@@ -2,6 +2,7 @@
 
 import { raw } from 'hono/html';
 import { Marked, type Tokens } from 'marked';
+import { escapeHtml } from '../frame/escape-html.ts';
 import type { Html } from '../frame/visit.ts';
 import { plainText, type Topic, targetOf } from './manual.ts';
 
@@ -13,15 +14,6 @@ export function renderTopic(topic: Topic): Html {
   rendered.set(topic.name, known);
   return known;
 }
-
-const escapes: Record<string, string> = {
-  '&': '&amp;',
-  '<': '&lt;',
-  '>': '&gt;',
-  '"': '&quot;',
-  "'": '&#39;',
-};
-const escapeHtml = (text: string) => text.replaceAll(/[&<>"']/g, one => escapes[one] as string);
 
 export function render(topic: Topic): string {
   let headings = 0;

@@ -14,6 +14,7 @@ import { findVisibleProject, listVisibleNames, type Project } from '../../store/
 import type { SearchedBuild, SearchResult } from '../../store/result/search-builds.ts';
 import { listSuiteNames } from '../../store/suites.ts';
 import { emptyState, pageHead, relativeTime } from '../frame/components.ts';
+import { escapeHtml } from '../frame/escape-html.ts';
 import { page, type Route } from '../frame/route.ts';
 import { stateBadge, stateLabel } from '../frame/state.ts';
 import type { Html, View, Visit } from '../frame/visit.ts';
@@ -22,7 +23,7 @@ import { buildHref } from './build-frame.ts';
 export const searchPages: Route[] = [page('/ui/search', showSearch)];
 
 const LINES_PER_PAGE = 50;
-const OFFERED = 500;
+const SUITES_OFFERED = 500;
 const buildStates = (Object.keys(buildMachine) as BuildState[]).filter(state => state !== 'enqueued');
 
 export const searchHref = (query: Record<string, string>) => `/ui/search?${new URLSearchParams(query)}`;
@@ -109,15 +110,15 @@ function search({ services, caller, request, url }: Visit, asked: Asked): Promis
 
 function renderForm(visit: Visit, { value, project, values, errors }: Asked): Html {
   const { services, caller } = visit;
-  const projects = listVisibleNames(services.db, caller.accountId, OFFERED);
-  const suites = project ? listSuiteNames(services.db, project.id).slice(0, OFFERED) : [];
-  const option = (chosen: string, id: string, label: string) =>
-    id === chosen
-      ? html`<option value="${id}" selected>${label}</option>`
-      : html`<option value="${id}">${label}</option>`;
+  const offered = listVisibleNames(services.db, caller.accountId);
+  const isOffered = !project || offered.some(({ id }) => id === project.id);
+  const projects = isOffered ? offered : [project, ...offered];
+  const suites = project ? listSuiteNames(services.db, project.id).slice(0, SUITES_OFFERED) : [];
   const options = (name: string, all: string, choices: readonly (readonly [id: string, label: string])[]) => {
     const chosen = value(name);
-    return [option(chosen, '', all), ...choices.map(([id, label]) => option(chosen, id, label))];
+    const option = ([id, label]: readonly [id: string, label: string]) =>
+      `<option value="${escapeHtml(id)}"${id === chosen ? ' selected' : ''}>${escapeHtml(label)}</option>`;
+    return raw([['', all] as const, ...choices].map(option).join(''));
   };
   const namesOf = (items: readonly { id: bigint; name: string }[]) =>
     items.map(({ id, name }) => [`${id}`, name] as const);
