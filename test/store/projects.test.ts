@@ -20,6 +20,7 @@ import {
   findProject,
   findVisibleProject,
   isProjectNameTaken,
+  listVisibleNames,
   listVisibleProjects,
   updateProject,
 } from '../../src/store/projects.ts';
@@ -41,6 +42,20 @@ import {
   keyPair,
   openFixture,
 } from './fixture.ts';
+
+test('the names of projects to choose from are those that the account sees now, the newest first', () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const [first, shared, hidden] = [addProject(db), addProject(db), addProject(db)];
+  const newest = addProject(db, first.ownerId);
+  createCollaborator(db, shared.id, first.ownerId);
+  const names = () => listVisibleNames(db, first.ownerId).map(({ name }) => name);
+  assert.deepEqual(names(), [newest.name, shared.name, first.name]);
+  updateProject(db, first, { name: 'renamed' });
+  deleteProject(db, newest.id);
+  createCollaborator(db, hidden.id, first.ownerId);
+  assert.deepEqual(names(), [hidden.name, shared.name, 'renamed']);
+});
 
 test('deleting a project deletes everything that belongs to it, and nothing else', () => {
   using fixture = openFixture();

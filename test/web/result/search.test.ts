@@ -89,6 +89,17 @@ describe('the search in logs', { timeout: 600_000 }, () => {
     await person.close();
   });
 
+  it('offers the chosen project even if the person sees too many to offer all', async () => {
+    // As many as are offered, all newer than Website.
+    for (let count = 0; count < 500; count += 1) fixture.makeProject(`Service ${count}`);
+    const person = await fixture.arrive('owner');
+    await person.go(`/ui/search?q=gamma&project=${website.id}`);
+    const choice = person.page.getByLabel('Project');
+    assert.equal(await choice.inputValue(), `${website.id}`);
+    assert.equal(await choice.locator('option').count(), 502, 'all projects, Website, and 500 newer ones');
+    await person.close();
+  });
+
   it('shows nobody the logs of projects that they do not see', async () => {
     await addBuild(website, 'delta is private\n');
     const person = await fixture.arrive('stranger');
