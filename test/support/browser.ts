@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
+import { type Browser, type BrowserContext, chromium, type Locator, type Page } from 'playwright-core';
 
 const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const screenshots = process.env.SCREENSHOTS;
@@ -33,6 +33,8 @@ export type Person = {
   context: BrowserContext;
   /** Opens a path of the application and waits until it has loaded. */
   go(path: string): Promise<void>;
+  /** Clicks a link or button that leads to another page, and waits until that has loaded. */
+  follow(target: Locator): Promise<void>;
   /** Runs all checks on the current page, wide and narrow. `name` is the name of the screenshots. */
   inspect(name: string): Promise<void>;
   /** The same in both themes, and no finding of axe is minor enough to be allowed. */
@@ -108,6 +110,9 @@ export async function openBrowser(
           if (tries === 5 || !networkChange.test((error as Error).message)) throw error;
         }
       }
+    },
+    async follow(target) {
+      await Promise.all([page.waitForEvent('load'), target.click()]);
     },
     async inspect(name) {
       await inspectSizes(name, options.dark ? 'dark' : 'light', { counts: severe });

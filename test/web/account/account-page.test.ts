@@ -62,7 +62,7 @@ describe('the account page', { timeout: 600_000 }, () => {
       [await whoami(basic('stranger@example.org', key)), await whoami(stranger.as)],
       [200, 401],
     );
-    await page.getByRole('link', { name: 'Done' }).click();
+    await person.follow(page.getByRole('link', { name: 'Done' }));
     assert.ok(!(await page.content()).includes(key));
     await person.close();
   });

@@ -107,7 +107,7 @@ describe('applications and administration', { timeout: 600_000 }, () => {
     await page.getByLabel('Public application').check();
     await page.getByRole('button', { name: 'Create application' }).click();
     await page.getByText('None. The application must use PKCE.').waitFor();
-    await page.getByRole('link', { name: 'Done' }).click();
+    await person.follow(page.getByRole('link', { name: 'Done' }));
     assert.equal(await page.getByRole('button', { name: 'New secret' }).count(), 0);
     await person.close();
   });

@@ -67,7 +67,7 @@ describe('The wall screen', () => {
     const token = address.split('/').at(-1) as string;
     assert.match(token, /^wall_[\w-]{43}$/);
     await owner.inspect('wall-link-created');
-    await owner.page.getByRole('link', { name: 'Done' }).click();
+    await owner.follow(owner.page.getByRole('link', { name: 'Done' }));
     assert.match(squeezed((await owner.page.locator('tbody').textContent()) ?? ''), /^Kitchen.*never/);
     assert.ok(!(await owner.page.content()).includes(token), 'it is shown once');
     await owner.inspect('wall-links');

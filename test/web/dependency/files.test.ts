@@ -44,7 +44,7 @@ describe('the files of a dependency', { timeout: 300_000 }, () => {
     const person = await arrive({ scripts: false });
     const { page } = person;
     await person.go(`/ui/dependencies/${id}`);
-    await page.getByRole('link', { name: 'Files' }).click();
+    await person.follow(page.getByRole('link', { name: 'Files' }));
     assert.deepEqual(await page.locator('.tree-name').allTextContents(), ['bin/', 'lib/', 'many/', 'share/']);
     await page.getByText('1.0 MiB in 706 files').waitFor();
     await page.getByRole('link', { name: 'share/' }).focus();
@@ -57,7 +57,7 @@ describe('the files of a dependency', { timeout: 300_000 }, () => {
     await page.getByRole('link', { name: 'manual.txt' }).click();
     assert.equal((await downloading).suggestedFilename(), 'manual.txt');
     await page.getByRole('link', { name: '/srv/dependency' }).click();
-    await page.getByRole('link', { name: 'size', exact: true }).click();
+    await person.follow(page.getByRole('link', { name: 'size', exact: true }));
     assert.deepEqual(await page.locator('.tree-name').allTextContents(), ['bin/', 'lib/', 'many/', 'share/']);
     await person.close();
   });
@@ -75,7 +75,7 @@ describe('the files of a dependency', { timeout: 300_000 }, () => {
     const person = await arrive();
     await person.go(`/ui/dependencies/${id}/files?path=many`);
     assert.equal(await person.page.locator('.tree-row').count(), 500);
-    await person.page.getByRole('link', { name: 'Next 500' }).click();
+    await person.follow(person.page.getByRole('link', { name: 'Next 500' }));
     assert.equal(await person.page.locator('.tree-row').count(), 200);
     await person.page.getByText('file-699').waitFor();
     await person.close();

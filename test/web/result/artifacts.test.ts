@@ -63,7 +63,7 @@ describe('the artifacts tab', { timeout: 600_000 }, () => {
     await page.getByRole('link', { name: 'index.html', exact: true }).waitFor();
     await person.inspect('artifacts-open-directory');
 
-    await page.getByRole('link', { name: 'app.log', exact: true }).click();
+    await person.follow(page.getByRole('link', { name: 'app.log', exact: true }));
     assert.equal(await page.locator('.artifact-text').textContent(), 'first line\nred <b>bold</b>\n');
     assert.match((await page.locator('.artifact-sum').textContent()) ?? '', /^SHA-256 [\da-f]{64}$/);
     await person.inspect('artifact-text');

@@ -68,8 +68,7 @@ describe('the search in logs', { timeout: 600_000 }, () => {
     const person = await fixture.arrive('collaborator');
     const { page } = person;
     const shown = async () => {
-      await page.getByRole('button', { name: 'Search', exact: true }).click();
-      await page.locator('[data-search-status]').waitFor();
+      await person.follow(page.getByRole('button', { name: 'Search', exact: true }));
       return (await page.locator('.search-hits code mark').allInnerTexts()).length;
     };
     await person.go('/ui/search?q=gamma');

@@ -151,17 +151,17 @@ describe('the pages of test results', { timeout: 600_000 }, () => {
         names.push(...(await page.locator('.test-name').allTextContents()));
         const more = page.getByRole('link', { name: 'More tests' });
         if ((await more.count()) === 0) return names;
-        await more.click();
+        await person.follow(more);
       }
     };
     const all = await shown();
     assert.equal(all.length, 124);
     assert.equal(new Set(all).size, 124, 'each test is on one page');
-    await page.getByRole('link', { name: /^Skipped/ }).click();
+    await person.follow(page.getByRole('link', { name: /^Skipped/ }));
     assert.deepEqual(await shown(), ['waits for stock']);
-    await page.getByRole('link', { name: /^Passed/ }).click();
+    await person.follow(page.getByRole('link', { name: /^Passed/ }));
     await page.getByLabel('Find tests by name').fill('ADDS 11');
-    await page.getByRole('button', { name: 'Find' }).click();
+    await person.follow(page.getByRole('button', { name: 'Find' }));
     assert.equal((await shown()).length, 11, '11 and 110 to 119');
     await page.getByLabel('Find tests by name').fill('no such test');
     await page.getByRole('button', { name: 'Find' }).click();
