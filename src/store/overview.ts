@@ -156,22 +156,52 @@ export type LatestStates = {
 type BuiltSuites = { text: string; suites: readonly string[]; latest: ReadonlyMap<string, number> };
 
 const COMMITS_CACHED = 1_000;
+const BUILDS_CACHED = 20_000;
 const noStates: LatestStates = { suites: [], stateOf: () => undefined, counts: new Map(), notPassed: [] };
 
-/** States of commits whose builds have all finished. Such a build does not change, so they are valid until it has others. */
-const finishedStates = prepared(() => ({
+/** What was read of a commit whose builds have all finished. Such a build does not change, so it is valid until there are others. */
+type FinishedCommit = {
+  count: bigint;
+  newest: bigint;
+  /** Of the database when the two fields above were last compared. */
+  generation: number;
+  states: LatestStates;
+  /** By suite. Undefined if the suite did not run. */
+  builds: Map<bigint, BuildHead | undefined>;
+};
+
+const finishedCommits = prepared(() => ({
   built: { text: '', suites: [], latest: new Map() } as BuiltSuites,
-  ofCommits: new Map<bigint, { count: bigint; newest: bigint; states: LatestStates }>(),
+  commits: new Map<bigint, FinishedCommit>(),
+  builds: 0,
 }));
 
 /** The state of the latest build of each suite of a commit. A rerun replaces the build it repeats. */
 export function readLatestStates(db: Db, commitId: bigint): LatestStates {
-  const cache = finishedStates(db);
+  return findFinished(db, commitId)?.states ?? readStates(db, commitId);
+}
+
+/** From the cache, if it is there and still valid. */
+function findFinished(db: Db, commitId: bigint): FinishedCommit | undefined {
+  const { commits: known } = finishedCommits(db);
+  const found = known.get(commitId);
+  if (!found) return undefined;
+  const generation = db.generation();
+  if (found.generation === generation && !db.writing) return found;
+  const [count, newest] = latestBuilds(db).version.get(commitId) ?? [];
+  if (found.count !== count || found.newest !== newest) {
+    known.delete(commitId);
+    return undefined;
+  }
+  if (!db.writing) found.generation = generation;
+  return found;
+}
+
+function readStates(db: Db, commitId: bigint): LatestStates {
+  const cache = finishedCommits(db);
   const { version, states: statement } = latestBuilds(db);
   const [count, newest] = version.get(commitId) ?? [0n, null];
   if (newest === null) return noStates;
-  const known = cache.ofCommits.get(commitId);
-  if (known?.count === count && known.newest === newest) return known.states;
   const [text, codes] = statement.get(commitId) as [string, string];
   // Most commits of a project have builds of the same suites.
   if (text !== cache.built.text) {
@@ -179,9 +209,13 @@ export function readLatestStates(db: Db, commitId: bigint): LatestStates {
     cache.built = { text, suites: [...latest.keys()], latest };
   }
   const states = decodeStates(cache.built, codes);
-  if (!unfinishedCodes.test(codes)) {
-    if (cache.ofCommits.size >= COMMITS_CACHED) cache.ofCommits.clear();
-    cache.ofCommits.set(commitId, { count, newest, states });
+  if (!unfinishedCodes.test(codes) && !db.writing) {
+    if (cache.commits.size >= COMMITS_CACHED || cache.builds >= BUILDS_CACHED) {
+      cache.commits.clear();
+      cache.builds = 0;
+    }
+    const generation = db.generation();
+    cache.commits.set(commitId, { count, newest, generation, states, builds: new Map() });
   }
   return states;
 }
@@ -202,15 +236,31 @@ function decodeStates({ suites, latest }: BuiltSuites, codes: string): LatestSta
   return { suites, stateOf, counts, notPassed };
 }
 
-/** The latest build of each suite of a commit, by suite; of `suiteIds` if given. */
-export function listLatestBuilds(
+/** The latest build of each suite of a commit, by suite. */
+export function listLatestBuilds(db: Db, commitId: bigint): Map<bigint, BuildHead> {
+  return headsOf(latestBuilds(db).all.all(commitId));
+}
+
+/** The same for some suites. Those of finished commits are cached, because the page of a project shows hundreds of them. */
+export function findLatestBuilds(
   db: Db,
   commitId: bigint,
-  suiteIds?: readonly bigint[],
-): Map<bigint, BuildHead> {
+  suiteIds: readonly bigint[],
+): ReadonlyMap<bigint, BuildHead | undefined> {
+  const read = (ids: readonly bigint[]) => headsOf(latestBuilds(db).ofSuites.all(jsonOf(ids), commitId));
+  const finished = findFinished(db, commitId);
+  if (!finished) return read(suiteIds);
+  const missing = suiteIds.filter(id => !finished.builds.has(id));
+  if (missing.length > 0) {
+    const found = read(missing);
+    for (const id of missing) finished.builds.set(id, found.get(id));
+    finishedCommits(db).builds += missing.length;
+  }
+  return finished.builds;
+}
+
+function headsOf(rows: readonly HeadRow[]): Map<bigint, BuildHead> {
   const time = (ms: bigint | null) => (ms === null ? null : Number(ms));
-  const { all, ofSuites } = latestBuilds(db);
-  const rows = suiteIds ? ofSuites.all(jsonOf(suiteIds), commitId) : all.all(commitId);
   return new Map(
     rows.map(([id, suiteId, suiteName, buildState, startedAt, finishedAt]) => [
       suiteId,

@@ -14,8 +14,8 @@ import {
 import type { Db } from '../../store/database/db.ts';
 import {
   type BuildHead,
+  findLatestBuilds,
   type LatestStates,
-  listLatestBuilds,
   readLatestStates,
 } from '../../store/overview.ts';
 import { listProjectBranches } from '../../store/result/runs.ts';
@@ -176,12 +176,11 @@ function columnsOf(
     if (ofCommit.suites === states[at - 1]?.suites) continue;
     const deleted = ofCommit.suites.filter(id => !columns.has(id)).map(BigInt);
     if (deleted.length === 0) continue;
-    for (const { suiteId: id, suiteName: name } of listLatestBuilds(
-      db,
-      (commits[at] as CommitRow).id,
-      deleted,
-    ).values())
-      add(id, name, true);
+    const builds = findLatestBuilds(db, (commits[at] as CommitRow).id, deleted);
+    for (const id of deleted) {
+      const build = builds.get(id);
+      if (build) add(id, build.suiteName, true);
+    }
   }
   return [...columns.values()];
 }
@@ -257,7 +256,7 @@ function renderRow(
 ): Html {
   const { db } = visit.services;
   const href = projectPath(visit, `/commits/${commit.id}`);
-  const builds = listLatestBuilds(
+  const builds = findLatestBuilds(
     db,
     commit.id,
     columns.map(({ id }) => id),

@@ -1,6 +1,7 @@
 // The latest runs of suites and projects: which builds count, by branch, their figures, and the order of suites.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { figuresOf } from '../../../src/domain/result/history.ts';
 import {
   type Build,
@@ -10,8 +11,8 @@ import {
   findBuild,
   recordCommit,
 } from '../../../src/store/builds.ts';
-import type { Db } from '../../../src/store/database/db.ts';
-import { readLatestStates } from '../../../src/store/overview.ts';
+import { type Db, openSqlite } from '../../../src/store/database/db.ts';
+import { findLatestBuilds, readLatestStates } from '../../../src/store/overview.ts';
 import type { Project } from '../../../src/store/projects.ts';
 import {
   findPassedAt,
@@ -285,28 +286,54 @@ test('the newest build of each suite gives its state at a commit', () => {
   assert.deepEqual(readStates(1n).suites, []);
 });
 
-test('the states at a commit follow reruns, running builds and deleted builds', () => {
+test('the states and builds of a commit follow reruns, running builds and deleted builds', () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const project = addProject(db);
+  const [unit, lint] = addSuites(db, project, 'Unit', 'Lint') as [Suite, Suite];
+  const [failed] = run(db, project, 'main', [[unit, 'fail']]) as [bigint];
+  const { commitId } = findBuild(db, project.id, failed) as Build;
+  const shown = () => {
+    const state = readLatestStates(db, commitId).stateOf(`${unit.id}`);
+    const builds = findLatestBuilds(db, commitId, [unit.id, lint.id]);
+    assert.equal(builds.get(lint.id), undefined);
+    const build = builds.get(unit.id);
+    assert.equal(build?.buildState, state);
+    return [build?.id, state];
+  };
+  assert.deepEqual(shown(), [failed, 'failed']);
+  assert.deepEqual(shown(), [failed, 'failed'], 'from the cache');
+  const [rerun] = run(db, project, 'main', [[unit, 'pass']]) as [bigint];
+  const change = (to: string) =>
+    db.write(() =>
+      db.sqlite
+        .prepare('UPDATE builds SET commit_id = ?, build_state = ? WHERE id = ?')
+        .run(commitId, to, rerun),
+    );
+  for (const state of ['enqueued', 'running', 'passed']) {
+    change(state);
+    assert.deepEqual(shown(), [rerun, state]);
+  }
+  db.write(() => {
+    db.sqlite.prepare('DELETE FROM builds WHERE id = ?').run(rerun);
+    assert.deepEqual(shown(), [failed, 'failed'], 'before the change is committed');
+  });
+  assert.deepEqual(shown(), [failed, 'failed']);
+});
+
+test('the states of a commit follow changes of another process', async () => {
   using fixture = openFixture();
   const { db } = fixture;
   const project = addProject(db);
   const [unit] = addSuites(db, project, 'Unit') as [Suite];
-  const [failed] = run(db, project, 'main', [[unit, 'fail']]) as [bigint];
-  const { commitId } = findBuild(db, project.id, failed) as Build;
-  const state = () => readLatestStates(db, commitId).stateOf(`${unit.id}`);
-  assert.equal(state(), 'failed');
-  const [rerun] = run(db, project, 'main', [[unit, 'pass']]) as [bigint];
-  const change = (to: string) =>
-    db.sqlite
-      .prepare('UPDATE builds SET commit_id = ?, build_state = ? WHERE id = ?')
-      .run(commitId, to, rerun);
-  change('enqueued');
-  assert.equal(state(), 'enqueued');
-  change('running');
-  assert.equal(state(), 'running');
-  change('passed');
-  assert.equal(state(), 'passed');
-  db.sqlite.prepare('DELETE FROM builds WHERE id = ?').run(rerun);
-  assert.equal(state(), 'failed');
+  const [first] = run(db, project, 'main', [[unit, 'fail']]) as [bigint];
+  const { commitId } = findBuild(db, project.id, first) as Build;
+  assert.deepEqual(readLatestStates(db, commitId).notPassed, [`${unit.id}`]);
+  using other = openSqlite(fixture.path);
+  other.prepare('DELETE FROM builds WHERE id = ?').run(first);
+  await nextTurn();
+  assert.deepEqual(readLatestStates(db, commitId).suites, []);
+  assert.deepEqual([...findLatestBuilds(db, commitId, [unit.id])], []);
 });
 
 test('histories are read by index, however many builds there are', async () => {
