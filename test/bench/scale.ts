@@ -14,12 +14,21 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { parseArgs, promisify } from 'node:util';
 import { endpoints } from '../../src/api/endpoints.ts';
-import { databasePath } from '../../src/store/data/paths.ts';
+import { codeCachePath, databasePath } from '../../src/store/data/paths.ts';
 import { openSqlite } from '../../src/store/database/db.ts';
 import { routes } from '../../src/web/pages.ts';
 import { programPath } from '../cli/program.ts';
 import { freePort } from '../support/ports.ts';
-import { type Child, exitStatus, median, report, residentBytesOf, showLoad, startChild } from './support.ts';
+import {
+  type Child,
+  exitStatus,
+  median,
+  report,
+  residentBytesOf,
+  showLoad,
+  startChild,
+  untilCodeIsKept,
+} from './support.ts';
 import { monotonicMs } from './support-clock.ts';
 import { describe as describeStall, type LongestStall, longestStall, watchPauses } from './support-pauses.ts';
 import { type Installation, openInstallation, sizes } from './support-scale-data.ts';
@@ -114,6 +123,8 @@ async function open(name: 'small' | 'large'): Promise<Target> {
   console.log(
     `${name}: ${describe(data)}; ready after ${((performance.now() - startedAt) / 1000).toFixed(0)} s`,
   );
+  // Data that was kept may have it of another version.
+  rmSync(codeCachePath(data), { force: true });
   const port = await freePort();
   const server = await startChild(
     [
@@ -134,6 +145,7 @@ async function open(name: 'small' | 'large'): Promise<Target> {
     },
   );
   const ca = readFileSync(join(data, 'tls/ca.pem'), 'utf8');
+  await untilCodeIsKept(data);
   const target = { ...installation, name, data, server, agent: new Agent({ keepAlive: true, ca }) };
   targets.push(target);
   return target;

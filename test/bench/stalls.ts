@@ -1,7 +1,7 @@
 // The longest stall of the event loop during one user's large request: a real server with 1,000 waiting projects, 1,000
 // suites in one project and 2,000 builds in one request. Each figure covers the work to its end, including all batches.
 import { once } from 'node:events';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { Agent, request } from 'node:https';
 import type { AddressInfo } from 'node:net';
@@ -19,7 +19,6 @@ import {
   recordCommit,
 } from '../../src/store/builds.ts';
 import { createDataDirectory, openData } from '../../src/store/data/data.ts';
-import { codeCachePath } from '../../src/store/data/paths.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { packDecisions } from '../../src/store/database/packed-decisions.ts';
 import { createNotification } from '../../src/store/notifications.ts';
@@ -32,7 +31,7 @@ import { commitFields } from '../support/app.ts';
 import { freePort } from '../support/ports.ts';
 import { createRepository } from '../support/repository.ts';
 import { startSshd } from '../support/sshd.ts';
-import { exitStatus, report, startChild } from './support.ts';
+import { exitStatus, report, startChild, untilCodeIsKept } from './support.ts';
 import { describe, type LongestStall, longestStall, watchPauses } from './support-pauses.ts';
 
 const { values: options, positionals: chosen } = parseArgs({
@@ -131,8 +130,7 @@ try {
     await stall(`retention of ${OLD_ROWS} events and as many deliveries`, () =>
       until(() => count(`SELECT count(*) FROM events WHERE id <= ${OLD_ROWS}`) === 0),
     );
-  // Once after an upgrade, the server keeps its compiled code, which takes about 50 ms.
-  await until(() => existsSync(codeCachePath(data)));
+  await untilCodeIsKept(data);
   // One warm-up each, for compilation and caches.
   await ask('GET', '/ping');
   await ask('GET', `/projects/${world.wide.id}/suites?limit=1`);

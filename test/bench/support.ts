@@ -6,10 +6,11 @@ import { copyFileSync, existsSync, readFileSync, statfsSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
 import { connect, type TLSSocket } from 'node:tls';
 import { pack } from '../../build/pack.ts';
 import type { Machine } from '../../build/strip.ts';
-import { databasePath } from '../../src/store/data/paths.ts';
+import { codeCachePath, databasePath } from '../../src/store/data/paths.ts';
 import { openSqlite } from '../../src/store/database/db.ts';
 
 const DEADLINE_MS = 60_000;
@@ -41,6 +42,15 @@ export function showLoad(when: 'before' | 'after'): void {
 export function instanceIn(data: string): string {
   using sqlite = openSqlite(databasePath(data));
   return sqlite.prepare("SELECT value FROM facts WHERE name = 'instance'").pluck().get() as string;
+}
+
+/** Once after an upgrade, the server keeps its compiled code when it is quiet, which takes about 50 ms. */
+export async function untilCodeIsKept(data: string): Promise<void> {
+  const endsAt = performance.now() + DEADLINE_MS;
+  while (!existsSync(codeCachePath(data))) {
+    if (performance.now() > endsAt) throw new Error(`the server at ${data} does not keep its compiled code`);
+    await pause(100);
+  }
 }
 
 /** The exit status of the benchmark, after all figures are reported. */
