@@ -286,7 +286,7 @@ function isCurrent(certificate: X509Certificate, now: Date, marginMs: number): b
   return certificate.validFromDate <= now && certificate.validToDate.getTime() > now.getTime() + marginMs;
 }
 
-/** `host` is one that `plainHost` returns, so a colon is enough to tell an address of IPv6. */
+/** `host` is one that `plainHost` returns, so a colon is enough to recognize an IPv6 address. */
 function covers(certificate: X509Certificate, host: string): boolean {
   const name =
     host.includes(':') || isIPv4(host)

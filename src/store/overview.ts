@@ -156,10 +156,11 @@ export type LatestStates = {
 type BuiltSuites = { text: string; suites: readonly string[]; latest: ReadonlyMap<string, number> };
 
 const COMMITS_CACHED = 1_000;
-const BUILDS_CACHED = 20_000;
+/** Of each commit: the page of a project shows no more, unless all suites are requested. */
+const BUILDS_CACHED = 20;
 const noStates: LatestStates = { suites: [], stateOf: () => undefined, counts: new Map(), notPassed: [] };
 
-/** What was read of a commit whose builds have all finished. Such a build does not change, so it is valid until there are others. */
+/** What was read of a commit whose builds have all finished. They do not change, so it is valid until one is added or deleted. */
 type FinishedCommit = {
   count: bigint;
   newest: bigint;
@@ -173,7 +174,6 @@ type FinishedCommit = {
 const finishedCommits = prepared(() => ({
   built: { text: '', suites: [], latest: new Map() } as BuiltSuites,
   commits: new Map<bigint, FinishedCommit>(),
-  builds: 0,
 }));
 
 /** The state of the latest build of each suite of a commit. A rerun replaces the build it repeats. */
@@ -200,6 +200,8 @@ function findFinished(db: Db, commitId: bigint): FinishedCommit | undefined {
 function readStates(db: Db, commitId: bigint): LatestStates {
   const cache = finishedCommits(db);
   const { version, states: statement } = latestBuilds(db);
+  // Before the rows: another process may change them meanwhile.
+  const generation = db.generation();
   const [count, newest] = version.get(commitId) ?? [0n, null];
   if (newest === null) return noStates;
   const [text, codes] = statement.get(commitId) as [string, string];
@@ -210,11 +212,7 @@ function readStates(db: Db, commitId: bigint): LatestStates {
   }
   const states = decodeStates(cache.built, codes);
   if (!unfinishedCodes.test(codes) && !db.writing) {
-    if (cache.commits.size >= COMMITS_CACHED || cache.builds >= BUILDS_CACHED) {
-      cache.commits.clear();
-      cache.builds = 0;
-    }
-    const generation = db.generation();
+    if (cache.commits.size >= COMMITS_CACHED) cache.commits.clear();
     cache.commits.set(commitId, { count, newest, generation, states, builds: new Map() });
   }
   return states;
@@ -241,22 +239,27 @@ export function listLatestBuilds(db: Db, commitId: bigint): Map<bigint, BuildHea
   return headsOf(latestBuilds(db).all.all(commitId));
 }
 
-/** The same for some suites. Those of finished commits are cached, because the page of a project shows hundreds of them. */
-export function findLatestBuilds(
+/**
+ * The same for some suites, and possibly others. Those of finished commits are cached, because the page of a project shows
+ * hundreds of them.
+ */
+export function listLatestBuildsOfSuites(
   db: Db,
   commitId: bigint,
   suiteIds: readonly bigint[],
 ): ReadonlyMap<bigint, BuildHead | undefined> {
   const read = (ids: readonly bigint[]) => headsOf(latestBuilds(db).ofSuites.all(jsonOf(ids), commitId));
   const finished = findFinished(db, commitId);
-  if (!finished) return read(suiteIds);
-  const missing = suiteIds.filter(id => !finished.builds.has(id));
+  if (!finished || suiteIds.length > BUILDS_CACHED) return read(suiteIds);
+  const { builds } = finished;
+  const listMissing = () => suiteIds.filter(id => !builds.has(id));
+  if (builds.size + listMissing().length > BUILDS_CACHED) builds.clear();
+  const missing = listMissing();
   if (missing.length > 0) {
     const found = read(missing);
-    for (const id of missing) finished.builds.set(id, found.get(id));
-    finishedCommits(db).builds += missing.length;
+    for (const id of missing) builds.set(id, found.get(id));
   }
-  return finished.builds;
+  return builds;
 }
 
 function headsOf(rows: readonly HeadRow[]): Map<bigint, BuildHead> {

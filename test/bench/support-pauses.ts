@@ -1,6 +1,6 @@
 // Pauses of the machine: times in which its host did not run one of its processors. A virtual machine may be paused for half
 // a second at any time, which no program in it can prevent, so what is measured in milliseconds does not include them.
-import type { ChildProcess } from 'node:child_process';
+import { type ChildProcess, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
@@ -18,6 +18,8 @@ export type Pauses = {
 
 /** Begins to watch for pauses, on every processor. */
 export async function watchPauses(): Promise<Pauses> {
+  if (spawnSync('chrt', ['--fifo', '1', 'true']).status !== 0)
+    throw new Error('pauses of the machine are measured with real-time priority: run the benchmark as root');
   const processors = Array.from({ length: availableParallelism() }, (_, processor) => processor);
   const meters = await Promise.all(
     processors.map(processor =>

@@ -5,11 +5,11 @@ import { monotonicMs } from './support-clock.ts';
 
 type Moment = { atMs: number; cpuMs: number; queuedMs: number; processor: number };
 
-/** Time in the run queue: the thread was ready, but the machine ran something else. */
 export type Stall = {
   fromMs: number;
   toMs: number;
   cpuMs: number;
+  /** Time in the run queue: the thread was ready, but the machine ran something else. */
   queuedMs: number;
   /** Where the thread was before and after. */
   processors: number[];

@@ -28,10 +28,13 @@ async function* halfOfIt(): AsyncGenerator<Buffer> {
   await new Promise(() => {});
 }
 
-/** Kills the server inside a call on the write-ahead log, before the kernel executes it. Returns once strace is attached. */
+/**
+ * Kills the server inside a call of its main thread on the write-ahead log, before the kernel executes it. Returns once strace
+ * is attached.
+ */
 async function killAt(server: Serving, data: string, call: string): Promise<void> {
   const tracer = spawn('strace', [
-    ...['-f', '-o', '/dev/null', '-p', String(server.child.pid), '-P', `${databasePath(data)}-wal`],
+    ...['-o', '/dev/null', '-p', String(server.child.pid), '-P', `${databasePath(data)}-wal`],
     ...['-e', `trace=${call}`, '-e', `inject=${call}:signal=SIGKILL:when=1`],
   ]);
   await once(tracer.stderr, 'data');

@@ -9,7 +9,9 @@ import { addProject, openFixture } from '../store/fixture.ts';
 
 const ROWS = 20_000;
 
-test('no batch begins while the previous one is written to disk, even if more work arrives', async t => {
+test('no batch begins while the previous one is written to disk, even if more work arrives', {
+  timeout: 60_000,
+}, async t => {
   using fixture = openFixture();
   const { db } = fixture;
   const live = createLive();

@@ -1,8 +1,8 @@
 // The classes of the Fetch API that the HTTP adapter builds on, for this process. Node has the same ones from the same
-// package, but compiles them from their text when they are first used, which takes 30 ms of each start. These are part of
-// the server's code, whose compiled form is kept. Imported before the adapter.
+// package, but compiles them from source on first use, which takes 30 ms of each start. These are part of the server's code,
+// whose compiled form is kept. Must be imported before the adapter, which reads them when it is loaded.
 
-// Requests use what it defines for bodies.
+// First, because requests use what it defines for bodies.
 import 'undici/lib/web/fetch/response.js';
 import { Headers } from 'undici/lib/web/fetch/headers.js';
 import { Request } from 'undici/lib/web/fetch/request.js';

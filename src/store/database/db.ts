@@ -18,10 +18,11 @@ export type Db = {
   write<T>(change: () => T): T;
   /**
    * As `write`, but without a wait for the disk: a power failure may undo it. For batches of large changes that would then
-   * be made again. Callers await `sync` before the next batch, or a durable transaction would wait for all of them.
+   * be made again. Subscribers are notified before it is durable. Callers await `sync` before the next batch, or a durable
+   * transaction would wait for all of them.
    */
   writeUnsynced<T>(change: () => T): T;
-  /** Resolves when everything that was written is durable. Nobody else waits for it. */
+  /** Resolves when everything that `writeUnsynced` has written is durable. Nobody else waits for it. */
   sync(): Promise<void>;
   /**
    * Runs `change` in one durable transaction with those of other callers that arrive meanwhile: the disk is synced once for
@@ -96,6 +97,7 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now,
   let lastId: bigint | undefined;
   let hasNewId = false;
   let writing = false;
+  let isUnsynced = false;
 
   const transact = <T>(change: () => T): T => {
     begin.run();
@@ -181,13 +183,23 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now,
       } finally {
         sqlite.pragma('synchronous = FULL');
       }
+      isUnsynced = true;
       notify();
       return result;
     },
     async sync() {
-      // Only the database file and the index of the log have locks, so it does not matter that this file is closed.
-      await using log = await open(`${path}-wal`);
-      await log.datasync();
+      if (!isUnsynced) return;
+      isUnsynced = false;
+      try {
+        // Only the database file and the index of the log have locks, so it does not matter that this file is closed.
+        await using log = await open(`${path}-wal`);
+        await log.datasync();
+      } catch (error) {
+        // The kernel may take what it could not write for written. Without this, later transactions could be lost with it.
+        await db.checkpoint;
+        sqlite.pragma('wal_checkpoint(TRUNCATE)');
+        throw error;
+      }
     },
     writeTogether(change, size = 1) {
       const { promise, resolve, reject } = Promise.withResolvers<unknown>();

@@ -42,7 +42,10 @@ export async function listSuiteTests(
   const weighBy: Record<TestOrder, (number: number) => number> = {
     flaky: number => (flaky.has(number) ? 2 * STATISTICS_BUILDS : 0) + scores.transitionsOf(number),
     slowest: number => (of(number).medianMs ?? -1) + 1,
-    failing: number => of(number).failures * 2 + (isFailure(of(number).result) ? 1 : 0),
+    failing: number => {
+      const { failures, result } = of(number);
+      return failures * 2 + (isFailure(result) ? 1 : 0);
+    },
     newest: number => number,
   };
   const weigh = weighBy[options.order];
@@ -72,8 +75,8 @@ export async function listSuiteTests(
 const MAX_POSITIONS = 2 ** 21;
 
 /**
- * Numbers by weight, equal ones in order. Weights are whole numbers of at most 32 bits. Sorts a typed array in plain loops,
- * because there may be 100,000 numbers.
+ * Numbers by weight, heaviest first, equal ones in order. Weights are whole numbers of at most 32 bits. There may be 100,000
+ * numbers, and a typed array of keys is sorted much faster than they are with a function.
  */
 function heaviestFirst(numbers: readonly number[], weights: Float64Array): number[] {
   const keys = new Float64Array(weights.length);

@@ -1,4 +1,4 @@
-// Text for HTML that is not made with Hono's `html`, which takes too long for hundreds of elements.
+// Escapes text for HTML that is built as a string, without Hono's `html`.
 
 const escapes: Record<string, string> = {
   '&': '&amp;',

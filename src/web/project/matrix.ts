@@ -14,8 +14,8 @@ import {
 import type { Db } from '../../store/database/db.ts';
 import {
   type BuildHead,
-  findLatestBuilds,
   type LatestStates,
+  listLatestBuildsOfSuites,
   readLatestStates,
 } from '../../store/overview.ts';
 import { listProjectBranches } from '../../store/result/runs.ts';
@@ -176,7 +176,7 @@ function columnsOf(
     if (ofCommit.suites === states[at - 1]?.suites) continue;
     const deleted = ofCommit.suites.filter(id => !columns.has(id)).map(BigInt);
     if (deleted.length === 0) continue;
-    const builds = findLatestBuilds(db, (commits[at] as CommitRow).id, deleted);
+    const builds = listLatestBuildsOfSuites(db, (commits[at] as CommitRow).id, deleted);
     for (const id of deleted) {
       const build = builds.get(id);
       if (build) add(id, build.suiteName, true);
@@ -256,7 +256,7 @@ function renderRow(
 ): Html {
   const { db } = visit.services;
   const href = projectPath(visit, `/commits/${commit.id}`);
-  const builds = findLatestBuilds(
+  const builds = listLatestBuildsOfSuites(
     db,
     commit.id,
     columns.map(({ id }) => id),

@@ -1,6 +1,8 @@
 // Changes that a power failure may undo: they do not wait for the disk, and everything else still does.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
+import { statSync } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { test } from 'node:test';
 import { purgeSomeRows } from '../../../src/store/cleanup/purge.ts';
 import type { Db } from '../../../src/store/database/db.ts';
@@ -62,4 +64,33 @@ test('a sync releases no lock that other processes must see', async () => {
   db.sqlite.exec('ROLLBACK');
   const { stdout, stderr } = elsewhere();
   assert.deepEqual({ stdout, stderr }, { stdout: '', stderr: '' });
+});
+
+test('a sync that fails leaves nothing in the log, where the kernel could lose it', async t => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const log = `${fixture.path}-wal`;
+  db.writeUnsynced(() => db.newId());
+  assert.notEqual(statSync(log).size, 0);
+  await using handle = await open(log);
+  const failing = t.mock.method(Object.getPrototypeOf(handle), 'datasync', async () => {
+    throw new Error('input/output error');
+  });
+  await assert.rejects(db.sync(), /input\/output error/);
+  assert.equal(failing.mock.callCount(), 1);
+  assert.equal(statSync(log).size, 0);
+});
+
+test('only a change that does not wait for the disk is synced later', async t => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  await using handle = await open(`${fixture.path}-wal`);
+  const datasync = t.mock.method(Object.getPrototypeOf(handle), 'datasync');
+  db.write(() => db.newId());
+  await db.sync();
+  assert.equal(datasync.mock.callCount(), 0);
+  db.writeUnsynced(() => db.newId());
+  await db.sync();
+  await db.sync();
+  assert.equal(datasync.mock.callCount(), 1);
 });

@@ -12,7 +12,7 @@ import {
   recordCommit,
 } from '../../../src/store/builds.ts';
 import { type Db, openSqlite } from '../../../src/store/database/db.ts';
-import { findLatestBuilds, readLatestStates } from '../../../src/store/overview.ts';
+import { listLatestBuildsOfSuites, readLatestStates } from '../../../src/store/overview.ts';
 import type { Project } from '../../../src/store/projects.ts';
 import {
   findPassedAt,
@@ -295,7 +295,7 @@ test('the states and builds of a commit follow reruns, running builds and delete
   const { commitId } = findBuild(db, project.id, failed) as Build;
   const shown = () => {
     const state = readLatestStates(db, commitId).stateOf(`${unit.id}`);
-    const builds = findLatestBuilds(db, commitId, [unit.id, lint.id]);
+    const builds = listLatestBuildsOfSuites(db, commitId, [unit.id, lint.id]);
     assert.equal(builds.get(lint.id), undefined);
     const build = builds.get(unit.id);
     assert.equal(build?.buildState, state);
@@ -333,7 +333,7 @@ test('the states of a commit follow changes of another process', async () => {
   other.prepare('DELETE FROM builds WHERE id = ?').run(first);
   await nextTurn();
   assert.deepEqual(readLatestStates(db, commitId).suites, []);
-  assert.deepEqual([...findLatestBuilds(db, commitId, [unit.id])], []);
+  assert.deepEqual([...listLatestBuildsOfSuites(db, commitId, [unit.id])], []);
 });
 
 test('histories are read by index, however many builds there are', async () => {
