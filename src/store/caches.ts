@@ -185,12 +185,18 @@ export function listIdleCaches(db: Db): Cache[] {
     .all();
 }
 
-/** Caches that a build has used since they were measured and that no running build uses. */
-export function listUnmeasuredCaches(db: Db, limit: number): Cache[] {
+/**
+ * Caches that no running build uses, and that one has used since they were measured: never, or before `measuredBefore`.
+ */
+export function listUnmeasuredCaches(
+  db: Db,
+  { measuredBefore, limit }: { measuredBefore: number; limit: number },
+): Cache[] {
+  const isDue = sql`(measured_at IS NULL OR (measured_at <= used_at AND measured_at < ${measuredBefore}))`;
   return db.orm
     .select()
     .from(caches)
-    .where(sql`(measured_at IS NULL OR measured_at <= used_at) AND NOT ${isUsedByBuild}`)
+    .where(sql`${isDue} AND NOT ${isUsedByBuild}`)
     .orderBy(asc(caches.usedAt))
     .limit(limit)
     .all();

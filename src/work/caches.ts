@@ -54,6 +54,8 @@ export type Caches = {
 /** Docker deletes file by file, which is slow for a large cache. */
 const REMOVE_MS = 10 * 60_000;
 const MEASURED_PER_REVIEW = 64;
+/** A cache in constant use is measured no more often, because that takes as long as a short build. */
+const MEASURE_AGAIN_MS = 2 * 60_000;
 
 export function createCaches(options: CacheOptions): Caches {
   const { db, host, log, limitBytes } = options;
@@ -126,9 +128,10 @@ export function createCaches(options: CacheOptions): Caches {
     async review(volumes) {
       const present = reconcile(volumes);
       const measuredAt = db.now();
-      const used = listUnmeasuredCaches(db, MEASURED_PER_REVIEW).filter(cache =>
-        present.has(volumeOf(cache)),
-      );
+      const used = listUnmeasuredCaches(db, {
+        measuredBefore: measuredAt - MEASURE_AGAIN_MS,
+        limit: MEASURED_PER_REVIEW,
+      }).filter(cache => present.has(volumeOf(cache)));
       const sizes = await host.engine.measureVolumes(used.map(volumeOf));
       for (const cache of used) {
         const sizeBytes = sizes.get(volumeOf(cache));

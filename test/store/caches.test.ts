@@ -1,7 +1,14 @@
 // The list of caches: its order, its pages, and finding caches by names.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { findCaches, listCaches, openCache, recordCacheSize } from '../../src/store/caches.ts';
+import {
+  findCaches,
+  listCaches,
+  listUnmeasuredCaches,
+  markCacheUsed,
+  openCache,
+  recordCacheSize,
+} from '../../src/store/caches.ts';
 import type { Db } from '../../src/store/database/db.ts';
 import { createSuite } from '../../src/store/suites.ts';
 import { addProject, openFixture } from './fixture.ts';
@@ -73,4 +80,28 @@ test('a page of caches is read by the index of their sizes', () => {
     assert.match(details, /caches USING COVERING INDEX caches_size/);
     assert.doesNotMatch(details, /TEMP B-TREE FOR ORDER BY/);
   }
+});
+
+test('a cache is measured after its first use, and again after a later use, but not more often than asked', () => {
+  using fixture = openFixture();
+  const { db } = fixture;
+  const project = addProject(db);
+  const { id } = createSuite(db, {
+    projectId: project.id,
+    name: 'unit',
+    description: '',
+    command: 'true',
+    image: null,
+  });
+  const cache = openCache(db, id);
+  const isDue = (measuredBefore: number) =>
+    listUnmeasuredCaches(db, { measuredBefore, limit: 10 }).length === 1;
+  const measuredAt = db.now() - 60_000;
+  assert.equal(isDue(0), true);
+  recordCacheSize(db, cache, { sizeBytes: 1_000, measuredAt });
+  markCacheUsed(db, id);
+  assert.equal(isDue(measuredAt), false);
+  assert.equal(isDue(measuredAt + 1), true);
+  recordCacheSize(db, cache, { sizeBytes: 1_000, measuredAt: db.now() + 1 });
+  assert.equal(isDue(Number.MAX_SAFE_INTEGER), false);
 });

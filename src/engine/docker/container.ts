@@ -2,9 +2,10 @@
 import { existsSync } from 'node:fs';
 import { isDeepStrictEqual } from 'node:util';
 import { type ContainerPlan, ownershipOf } from '../../domain/container/container-plan.ts';
-import { type Containers, EngineRefused, type Network, NetworkMissing } from '../engine.ts';
+import { type Containers, EngineRefused, NetworkMissing } from '../engine.ts';
 import { isRefused, unlessRefused } from './client.ts';
 import { createContainer, type EngineContext, throwIfVolumeLost } from './create-container.ts';
+import type { DockerNetwork } from './network.ts';
 import { readArchive, statPath } from './read-archive.ts';
 import { joinedIn, modeOf, noSandboxes, SANDBOX_KIND, type Sandbox, type Sandboxes } from './sandbox.ts';
 import { UNCHANGED_AT } from './skeleton.ts';
@@ -16,13 +17,12 @@ const LOOPBACK_IPV6 = '/proc/sys/net/ipv6/conf/lo';
 export function createContainers(
   context: EngineContext,
   {
-    protect,
+    protectStart = (_network, start) => start(Promise.resolve()),
     sandboxes = noSandboxes,
   }: {
-    /** Resolves when the firewall rules of the network are active. */
-    protect(network: string): ReturnType<Network['protectNetwork']>;
+    protectStart?: DockerNetwork['protectStart'];
     sandboxes?: Sandboxes;
-  },
+  } = {},
 ): Containers {
   const { docker, call, instance, internalContainers } = context;
   const ofInstance = { label: [`assay.instance=${instance}`] };
@@ -63,10 +63,10 @@ export function createContainers(
     }
   };
 
-  const startContainer: Containers['startContainer'] = async plan => {
-    const isProtected = protect(plan.network);
-    // Awaited after the creation of the container, which runs in parallel.
-    isProtected.catch(() => {});
+  const startContainer: Containers['startContainer'] = plan =>
+    protectStart(plan.network, isProtected => start(plan, isProtected));
+  /** Creates the container while the rules are checked. */
+  const start = async (plan: ContainerPlan, isProtected: Promise<unknown>): Promise<string> => {
     // Docker refuses a limit above the number of processors.
     processors ??= (await call('info', () => docker.info())).NCPU as number;
     const containerId = await createJoined({

@@ -4,7 +4,7 @@ import type { PreparedImage } from '../engine.ts';
 import { type EngineContext, withInternalContainer } from './create-container.ts';
 import { runToExit } from './wait-for-exit.ts';
 
-const BATCH_SIZE = 16;
+const BATCH_SIZE = 64;
 const SECONDS_EACH = 20;
 const PARALLEL = 4;
 const BATCH_MS = (BATCH_SIZE / PARALLEL) * SECONDS_EACH * 1_000 + 30_000;

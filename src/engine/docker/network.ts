@@ -16,11 +16,14 @@ export type NetworkOptions = {
   onRulesRestored?: ((network: string) => void) | undefined;
 };
 
-type DockerNetwork = Network & {
+export type DockerNetwork = Network & {
   /** The name of the instance's own network. */
   bridge: string;
-  /** Resolves when the rules of the network are active. Only the instance's bridge has rules. */
-  protect: (network: string) => ReturnType<Network['protectNetwork']>;
+  /**
+   * Runs the start of a container, which awaits `isProtected` before the container may use the network. Starts that overlap
+   * share a check of the rules, because it takes several processes.
+   */
+  protectStart: <T>(network: string, start: (isProtected: Promise<unknown>) => Promise<T>) => Promise<T>;
   close: () => void;
 };
 
@@ -30,13 +33,27 @@ export function createNetwork(context: EngineContext, options: NetworkOptions): 
   const firewall = createFirewall(context, bridge, options.hostImage);
   // The first server on a host, or the first after a reboot, finds no rules.
   let isFirstCheck = true;
+  /** Of a start that is in progress. */
+  let shared: Promise<unknown> | undefined;
 
-  const protect: DockerNetwork['protect'] = async network => {
-    if (network !== bridge) return 'intact';
+  const protect = async () => {
     const found = await firewall.protect();
-    if (found === 'restored' && !isFirstCheck) options.onRulesRestored?.(network);
+    if (found === 'restored' && !isFirstCheck) options.onRulesRestored?.(bridge);
     isFirstCheck = false;
     return found;
+  };
+  const protectStart: DockerNetwork['protectStart'] = async (network, start) => {
+    // Only the instance's bridge has rules.
+    if (network !== bridge) return await start(Promise.resolve());
+    if (shared) return await start(shared);
+    shared = protect();
+    // The start awaits it later.
+    shared.catch(() => {});
+    try {
+      return await start(shared);
+    } finally {
+      shared = undefined;
+    }
   };
   const listNetworks = async () => {
     const filters = { label: [`assay.instance=${instance}`] };
@@ -46,8 +63,8 @@ export function createNetwork(context: EngineContext, options: NetworkOptions): 
   return {
     bridge,
     ensureNetwork: () => ensureNetwork(context, bridge, options.network),
-    protect,
-    protectNetwork: async () => (options.network === OWN_BRIDGE ? await protect(bridge) : 'intact'),
+    protectStart,
+    protectNetwork: async () => (options.network === OWN_BRIDGE ? await protect() : 'intact'),
     listNetworks,
     async removeNetworks() {
       const names = await listNetworks();

@@ -57,7 +57,7 @@ export function createSwarmEngine(options: SwarmEngineOptions): Engine {
   const hostImage = () => images.prepareImage(HOST_IMAGE);
   const asRoot = createAsRoot(context, shared, hostImage);
   const cluster = createCluster(context);
-  const plain = createContainers(context, { protect: async () => 'intact' });
+  const plain = createContainers(context);
   const attempts = createAttempts({
     directory: paths.attempts,
     volumePath: name => volumes.pathOf(name),
