@@ -3,6 +3,7 @@
 
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
 import type { Settings } from '../config.ts';
 import { type Limits, resourceName } from '../domain/container/container-plan.ts';
 import type { Outcome } from '../domain/container/verdict.ts';
@@ -231,6 +232,9 @@ function outcomeOf(options: JobOptions, job: JobBase, error: unknown): Outcome {
   return { kind: 'cannot_run', reason: hide(`The service could not run it: ${message}`) };
 }
 
+/** A container ends just after it has recorded its exit. Docker would start a process to kill it if it was removed before. */
+const EXIT_MS = 200;
+
 /** Records the verdict and cleans up. */
 async function conclude<Verdict extends JobVerdict>(
   options: JobOptions,
@@ -268,7 +272,11 @@ async function conclude<Verdict extends JobVerdict>(
     await removeResources(options, job.resources);
     await record();
   }
-  if (!mustCleanFirst) await removeFromDocker(options, job);
+  if (!mustCleanFirst) {
+    if (outcome.kind === 'exit')
+      await pause(EXIT_MS, undefined, { signal: options.stopping }).catch(() => {});
+    await removeFromDocker(options, job);
+  }
   if (!isRequeued) await removeFiles(options, job);
 }
 

@@ -22,7 +22,7 @@ const MAKER_LABEL = 'assay.made-by';
 const USER_LABEL = 'assay.user';
 const GIT_LABEL = 'assay.git';
 /** Change it when the content added to images changes, so that existing ones are prepared again. */
-const SKELETON = 'skeleton 4';
+const SKELETON = 'skeleton 5';
 const HOST_REPOSITORY = 'assay/host';
 const GIT_PATHS = ['/usr/bin/git', '/usr/local/bin/git', '/bin/git'];
 

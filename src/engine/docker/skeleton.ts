@@ -6,7 +6,9 @@ import {
   ARTIFACTS_DIRECTORY,
   CACHE_DIRECTORY,
   HOME_DIRECTORY,
+  MIRROR_DIRECTORY,
   type Mount,
+  OUTPUT_FILE,
   PROJECT_DIRECTORY,
   RUN_DIRECTORY,
   type RunAs,
@@ -25,6 +27,9 @@ const HOST_ETC = [
   /^(java|java-.*|jvm-.*|maven|python3.*|perl|php|ruby|fonts|gcrypt|terminfo)$/,
   /^(protocols|services|mime\.types|magic|magic\.mime|inputrc|gai\.conf|localtime|timezone)$/,
 ];
+
+/** Those that have only some of their content mounted. */
+const ETC_DIRECTORIES = ['ssl', 'pki', 'pki/tls'];
 
 /**
  * The host's settings for installed tools. They may contain credentials, so they are not mounted: `hostSettings` copies
@@ -54,12 +59,17 @@ type Entry = {
   content?: string;
 };
 
-/** The user owns them, because an empty volume takes the owner of the directory that it is mounted at. */
+/**
+ * The user owns the directories of volumes, because an empty volume takes the owner of the directory that it is mounted at.
+ * What every build mounts is there, because the engine would otherwise create it in each container.
+ */
 function workspace(runAs: RunAs): Entry[] {
   return [
     { name: 'tmp', mode: 0o1777 },
     { name: 'srv', mode: 0o755 },
     { name: 'srv/.assay', mode: 0o755 },
+    { name: OUTPUT_FILE.slice(1), mode: 0o644, content: '' },
+    { name: MIRROR_DIRECTORY.slice(1), mode: 0o755 },
     { name: PROJECT_DIRECTORY.slice(1), mode: 0o755, owner: runAs },
     { name: CACHE_DIRECTORY.slice(1), mode: 0o755, owner: runAs },
     { name: ARTIFACTS_DIRECTORY.slice(1), mode: 0o755, owner: runAs },
@@ -125,7 +135,7 @@ export async function hostTar(runAs: RunAs): Promise<Buffer> {
   const sbin = existsSync('/usr/sbin') ? readdirSync('/usr/sbin').sort() : [];
   return await tarOf([
     ...workspace(runAs),
-    ...['dev', 'etc', 'proc', 'run', 'sbin', 'sys', 'usr', 'var', 'var/lib'].map(name => ({
+    ...['dev', 'etc', 'proc', 'run', 'sbin', 'sys', 'var', 'var/lib'].map(name => ({
       name,
       mode: 0o755,
     })),
@@ -140,13 +150,26 @@ export async function hostTar(runAs: RunAs): Promise<Buffer> {
     ...hostSettings().files.map(({ name, content }) => ({ name: `etc/${name}`, mode: 0o644, content })),
     { name: 'etc/nsswitch.conf', mode: 0o644, content: 'passwd: files\ngroup: files\nhosts: files dns\n' },
     { name: 'etc/os-release', mode: 0o777, link: '../usr/lib/os-release' },
+    ...hostMountpoints(),
   ]);
+}
+
+/** Where what `hostMounts` returns is mounted, parents first. */
+function hostMountpoints(): Entry[] {
+  const targets = hostMounts().map(({ target }) => target);
+  const parents = ETC_DIRECTORIES.map(name => `/etc/${name}`).filter(parent =>
+    targets.some(target => target.startsWith(`${parent}/`)),
+  );
+  return [...parents, ...targets].map(path => ({
+    name: path.slice(1),
+    ...(statSync(path).isDirectory() ? { mode: 0o755 } : { mode: 0o644, content: '' }),
+  }));
 }
 
 /** What a container of the image `host` mounts, read-only. */
 export function hostMounts(): Mount[] {
   const roots = ['usr', ...ROOT_LINKS.filter(name => existsSync(`/${name}`) && !isLink(`/${name}`))];
-  const etcNames = listUnder('/etc', ['', 'ssl/', 'pki/', 'pki/tls/']).filter(
+  const etcNames = listUnder('/etc', ['', ...ETC_DIRECTORIES.map(name => `${name}/`)]).filter(
     name => HOST_ETC.some(pattern => pattern.test(name)) && existsSync(`/etc/${name}`),
   );
   return [...roots.map(name => `/${name}`), ...etcNames.map(name => `/etc/${name}`)].map(path => ({

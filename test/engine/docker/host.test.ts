@@ -41,6 +41,14 @@ end`,
     assert.equal(text, 'end\n');
   });
 
+  it('has the directories and files that others are mounted at, so that no container has to create them', async () => {
+    const { containerId } = await fixture.run('true');
+    const changes: { Path: string }[] = await fixture.docker.getContainer(containerId).changes();
+    const changed = changes.map(({ Path }) => Path).filter(path => !/^\/(dev|proc|run|sys)(\/|$)/.test(path));
+    // The variables of a suite, which not every suite has.
+    assert.deepEqual(changed.sort(), ['/srv', '/srv/.assay', '/srv/.assay/environment']);
+  });
+
   it("runs Debian's chromium --headless", async () => {
     const { text, exit } = await fixture.run(
       `echo '<p>six times seven: <script>document.write(6 * 7)</script></p>' >page.html
