@@ -133,11 +133,14 @@ export function createCaches(options: CacheOptions): Caches {
         limit: MEASURED_PER_REVIEW,
       }).filter(cache => present.has(volumeOf(cache)));
       const sizes = await host.engine.measureVolumes(used.map(volumeOf));
-      for (const cache of used) {
-        const sizeBytes = sizes.get(volumeOf(cache));
-        if (sizeBytes === undefined) log.warn('cache could not be measured', { suite: cache.suiteId });
-        recordCacheSize(db, cache, { sizeBytes: sizeBytes ?? null, measuredAt });
-      }
+      // Together, because each transaction waits for the disk.
+      db.write(() => {
+        for (const cache of used) {
+          const sizeBytes = sizes.get(volumeOf(cache)) ?? null;
+          if (sizeBytes === null) log.warn('cache could not be measured', { suite: cache.suiteId });
+          recordCacheSize(db, cache, { sizeBytes, measuredAt });
+        }
+      });
       const idle = listIdleCaches(db);
       const large = idle.filter(({ sizeBytes }) => limitBytes > 0 && (sizeBytes ?? 0) > limitBytes);
       for (const cache of large) await emptyNow(cache, tooLarge);
