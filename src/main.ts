@@ -1,6 +1,7 @@
 // The entry point: runs the command line and sets the exit status.
 
 import { loadClient, loadServer } from './load-commands.ts';
+import { keepThreadPoolGoing } from './thread-pool.ts';
 import { version } from './version.ts';
 
 const argv = process.argv.slice(2);
@@ -12,6 +13,7 @@ else
   });
 
 async function run(): Promise<number> {
+  keepThreadPoolGoing();
   // The server starts sooner if the commands of the client are not loaded.
   const status = argv[0] === 'serve' ? undefined : await (await loadClient()).runClientCommand(argv);
   return status ?? (await loadServer(argv)).runCommand(argv);

@@ -52,6 +52,7 @@ const layers: Record<string, readonly string[]> = {
   'asset.ts': [],
   'content-hash.ts': [],
   'fsync.ts': [],
+  'thread-pool.ts': [],
   'version.ts': [],
   'config.ts': ['domain', 'command'],
   store: ['store', 'contract', 'domain', 'asset.ts', 'content-hash.ts', 'fsync.ts', 'version.ts'],
