@@ -92,8 +92,7 @@ function durationMs([began, ended]: readonly string[]): number | undefined {
 // - In an image whose `env` cannot ignore SIGCHLD (BusyBox), the supervisor is process 1 and the relay ignores signals.
 //
 // Every build runs this, and starting a program is most of its cost. So shells fork where they can, instead of starting
-// another shell, and read /proc. `$$` is 1 in all of them. The pipe is the one that most shells make for a here-document: 3
-// is its reading end, and 4 its writing end. Shells that use a file instead need mkfifo.
+// another shell, and read /proc. `$$` is 1 in all of them.
 //
 // At the end everything but the relay is stopped and then killed, so that a daemon that holds the pipe open delays nothing
 // and the relay sees the end of file after the last byte. (kill -1 spares the caller and process 1; a stopped process
@@ -177,7 +176,8 @@ supervise() {
   ASSAY_NONCE=$1 ASSAY_FINISH=$2
   shift 2
   trap : ${SIGNALS}
-  exec >&4 3<&- 4>&- 2>/dev/null
+  exec >/tmp/.assay-pipe 2>/dev/null
+  rm -f /tmp/.assay-pipe
   ASSAY_SETSID=$(command -v setsid)
   while [ $# -gt 0 ]; do
     ASSAY_STEP=$1 ASSAY_WATCH=
@@ -201,21 +201,9 @@ supervise() {
 own_process() {
   read -r ASSAY_PROCESS ASSAY_REST </proc/self/stat
 }
-ASSAY_RELAY=
+ASSAY_PIPE=/tmp/.assay-pipe ASSAY_RELAY=
 : >>${OUTPUT_FILE} || exit 125
-exec 3<<'END'
-line
-END
-if [ -p /proc/self/fd/3 ]; then
-  exec 4>/proc/self/fd/3
-  read -r ASSAY_REST <&3
-else
-  mkfifo -m 600 /tmp/.assay-pipe || exit 125
-  exec 3<>/tmp/.assay-pipe
-  exec 4>/tmp/.assay-pipe 3</tmp/.assay-pipe
-  rm -f /tmp/.assay-pipe
-fi
-if env --ignore-signal=CHLD >/dev/null 2>&1; then
+if env --ignore-signal=CHLD mkfifo -m 600 "$ASSAY_PIPE" 2>/dev/null; then
   (
     own_process
     (
@@ -227,9 +215,10 @@ if env --ignore-signal=CHLD >/dev/null 2>&1; then
     )
     :
   )
-  exec env --ignore-signal=CHLD cat <&3 3<&- 4>&- >>${OUTPUT_FILE}
+  exec env --ignore-signal=CHLD cat <"$ASSAY_PIPE" >>${OUTPUT_FILE}
 fi
-(trap '' ${SIGNALS}; exec cat <&3 3<&- 4>&- >>${OUTPUT_FILE}) &
+mkfifo -m 600 "$ASSAY_PIPE" || exit 125
+(trap '' ${SIGNALS}; exec cat <"$ASSAY_PIPE" >>${OUTPUT_FILE}) &
 ASSAY_RELAY=$! ASSAY_SUPERVISOR=1
 supervise "$@"
 `;
