@@ -86,6 +86,8 @@ function durationMs([began, ended]: readonly string[]): number | undefined {
 // - The relay is process 1, which the kernel protects from every signal sent inside the container. It never waits for a
 //   child, so it ignores SIGCHLD and the kernel reaps orphans. A shell that is killed at once starts the supervisor; if
 //   it were started in the background, every command would ignore SIGINT and SIGQUIT.
+// - Opening the pipe waits for the relay, so no command runs while process 1 is still a shell, which SIGINT would end. The
+//   pipe of a here-document would save two processes, but nothing would wait.
 // - The supervisor traps all signals it can (if it ignored them, commands would ignore them too) and runs under another
 //   name, so that `pkill sh` does not find it. Only SIGKILL ends it: then the relay exits with 0 and without an exit
 //   record once the command has closed its output.
