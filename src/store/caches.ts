@@ -186,7 +186,7 @@ export function listIdleCaches(db: Db): Cache[] {
 }
 
 /**
- * Caches that no running build uses, and that one has used since they were measured: never, or before `measuredBefore`.
+ * Caches that no running build uses and that were never measured, or last measured before `measuredBefore` and used since.
  */
 export function listUnmeasuredCaches(
   db: Db,

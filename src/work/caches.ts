@@ -54,7 +54,7 @@ export type Caches = {
 /** Docker deletes file by file, which is slow for a large cache. */
 const REMOVE_MS = 10 * 60_000;
 const MEASURED_PER_REVIEW = 64;
-/** A cache in constant use is measured no more often, because that takes as long as a short build. */
+/** A cache in constant use is measured no more often than this, because measuring takes as long as a short build. */
 const MEASURE_AGAIN_MS = 2 * 60_000;
 
 export function createCaches(options: CacheOptions): Caches {

@@ -17,10 +17,10 @@ const LOOPBACK_IPV6 = '/proc/sys/net/ipv6/conf/lo';
 export function createContainers(
   context: EngineContext,
   {
-    protectStart = (_network, start) => start(Promise.resolve()),
+    startProtected = (_network, start) => start(Promise.resolve()),
     sandboxes = noSandboxes,
   }: {
-    protectStart?: DockerNetwork['protectStart'];
+    startProtected?: DockerNetwork['startProtected'];
     sandboxes?: Sandboxes;
   } = {},
 ): Containers {
@@ -64,7 +64,7 @@ export function createContainers(
   };
 
   const startContainer: Containers['startContainer'] = plan =>
-    protectStart(plan.network, isProtected => start(plan, isProtected));
+    startProtected(plan.network, isProtected => start(plan, isProtected));
   /** Creates the container while the rules are checked. */
   const start = async (plan: ContainerPlan, isProtected: Promise<unknown>): Promise<string> => {
     // Docker refuses a limit above the number of processors.

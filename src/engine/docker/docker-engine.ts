@@ -30,7 +30,7 @@ export function createDockerEngine(options: DockerEngineOptions): Engine {
   const images = createImages(context, options);
   const hostImage = () => images.prepareImage(HOST_IMAGE);
   const { network: setting, onRulesRestored } = options;
-  const { bridge, protectStart, close, ...network } = createNetwork(context, {
+  const { bridge, startProtected, close, ...network } = createNetwork(context, {
     network: setting,
     onRulesRestored,
     hostImage,
@@ -45,7 +45,7 @@ export function createDockerEngine(options: DockerEngineOptions): Engine {
         })
       : noSandboxes;
   return {
-    ...createContainers(context, { protectStart, sandboxes }),
+    ...createContainers(context, { startProtected, sandboxes }),
     ...createVolumes(context, hostImage),
     ...images,
     ...network,

@@ -20,10 +20,10 @@ export type DockerNetwork = Network & {
   /** The name of the instance's own network. */
   bridge: string;
   /**
-   * Runs the start of a container, which awaits `isProtected` before the container may use the network. Starts that overlap
-   * share a check of the rules, because it takes several processes.
+   * Calls `start`, which starts a container once `isProtected` resolves: then the rules of the network are active. Starts that
+   * overlap share a check of the rules, because it takes several processes.
    */
-  protectStart: <T>(network: string, start: (isProtected: Promise<unknown>) => Promise<T>) => Promise<T>;
+  startProtected: <T>(network: string, start: (isProtected: Promise<unknown>) => Promise<T>) => Promise<T>;
   close: () => void;
 };
 
@@ -33,7 +33,7 @@ export function createNetwork(context: EngineContext, options: NetworkOptions): 
   const firewall = createFirewall(context, bridge, options.hostImage);
   // The first server on a host, or the first after a reboot, finds no rules.
   let isFirstCheck = true;
-  /** Of a start that is in progress. */
+  /** The check of a start that is in progress. Other starts use it too. */
   let shared: Promise<unknown> | undefined;
 
   const protect = async () => {
@@ -42,7 +42,7 @@ export function createNetwork(context: EngineContext, options: NetworkOptions): 
     isFirstCheck = false;
     return found;
   };
-  const protectStart: DockerNetwork['protectStart'] = async (network, start) => {
+  const startProtected: DockerNetwork['startProtected'] = async (network, start) => {
     // Only the instance's bridge has rules.
     if (network !== bridge) return await start(Promise.resolve());
     if (shared) return await start(shared);
@@ -63,7 +63,7 @@ export function createNetwork(context: EngineContext, options: NetworkOptions): 
   return {
     bridge,
     ensureNetwork: () => ensureNetwork(context, bridge, options.network),
-    protectStart,
+    startProtected,
     protectNetwork: async () => (options.network === OWN_BRIDGE ? await protect() : 'intact'),
     listNetworks,
     async removeNetworks() {

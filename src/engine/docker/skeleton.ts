@@ -28,7 +28,7 @@ const HOST_ETC = [
   /^(protocols|services|mime\.types|magic|magic\.mime|inputrc|gai\.conf|localtime|timezone)$/,
 ];
 
-/** Those that have only some of their content mounted. */
+/** Directories under /etc of which only some content is mounted. */
 const ETC_DIRECTORIES = ['ssl', 'pki', 'pki/tls'];
 
 /**
@@ -61,7 +61,7 @@ type Entry = {
 
 /**
  * The user owns the directories of volumes, because an empty volume takes the owner of the directory that it is mounted at.
- * What every build mounts is there, because the engine would otherwise create it in each container.
+ * The mount points that every build has are here too, because Docker would otherwise create them in each container.
  */
 function workspace(runAs: RunAs): Entry[] {
   return [
@@ -154,7 +154,7 @@ export async function hostTar(runAs: RunAs): Promise<Buffer> {
   ]);
 }
 
-/** Where what `hostMounts` returns is mounted, parents first. */
+/** The mount points of `hostMounts`, parents first. */
 function hostMountpoints(): Entry[] {
   const targets = hostMounts().map(({ target }) => target);
   const parents = ETC_DIRECTORIES.map(name => `/etc/${name}`).filter(parent =>

@@ -195,7 +195,8 @@ export function openDb(path: string, vault: Vault, now: () => number = Date.now,
         await using log = await open(`${path}-wal`);
         await log.datasync();
       } catch (error) {
-        // The kernel may take what it could not write for written. Without this, later transactions could be lost with it.
+        // After a failure, the kernel may treat pages that it could not write as written. Without a checkpoint, later
+        // transactions could be lost with them.
         await db.checkpoint;
         sqlite.pragma('wal_checkpoint(TRUNCATE)');
         throw error;

@@ -227,7 +227,7 @@ test('A network that was pruned from Docker is created again for the next build'
     const project = await assay.project();
     const { build } = await project.runOne({ command: 'echo ran' });
     assert.equal(build.build_state, 'passed');
-    // Until then, the server sets up the network of the next container, at any time.
+    // After a build, the server makes a sandbox in the network, which could otherwise happen at any time below.
     const names = await assay.containersUntil(
       names =>
         names.some(name => name.includes('-sandbox-')) && !names.some(name => name.includes('-build-')),
