@@ -77,12 +77,16 @@ const probes: Record<string, [probe: string, answer: string | RegExp]> = {
   'the cache of another suite': ['ls -A /srv/cache | wc -l', '0'],
   'the output and variables of another build': [
     'ls -A /srv/.assay | tr "\\n" " "',
-    'environment mirror output ',
+    'entry.sh environment mirror output pipe ',
   ],
   'its own variables, for writing': [refusedWrite('/srv/.assay/environment'), 'refused'],
   'the mirror, for writing': [refusedWrite('/srv/.assay/mirror/config'), 'refused'],
   'hooks of the mirror': [fails('touch /srv/.assay/mirror/hooks/post-update'), 'refused'],
-  'the mirror of another project': ['ls /srv/.assay/mirror/.. | tr "\\n" " "', 'environment mirror output '],
+  'the mirror of another project': [
+    'ls /srv/.assay/mirror/.. | tr "\\n" " "',
+    'entry.sh environment mirror output pipe ',
+  ],
+  'the entry script': [refusedWrite('/srv/.assay/entry.sh'), 'refused'],
   'keys that git used to fetch': [finds("-path '*ssh*' -type f ! -path '/etc/*'"), '0'],
   'a port of the host through the gateway': [connects('$GATEWAY', '$PORT'), 'refused'],
   'the server itself': [connects('$GATEWAY', '$OWN_PORT'), 'refused'],

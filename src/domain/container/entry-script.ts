@@ -2,7 +2,13 @@
 // exit status in that file. src/engine/output.ts reads the file.
 
 import { shellQuote } from '../text/shell.ts';
-import { ARTIFACTS_DIRECTORY, ENVIRONMENT_FILE, OUTPUT_FILE } from './container-plan.ts';
+import {
+  ARTIFACTS_DIRECTORY,
+  ENVIRONMENT_FILE,
+  OUTPUT_FILE,
+  PIPE_FILE,
+  SCRIPT_FILE,
+} from './container-plan.ts';
 
 export type EntryStep = {
   /** `[a-z0-9-]`, shown in records. The exit status of the last step is the result of the run. */
@@ -86,15 +92,16 @@ function durationMs([began, ended]: readonly string[]): number | undefined {
 // - The relay is process 1, which the kernel protects from every signal sent inside the container. It never waits for a
 //   child, so it ignores SIGCHLD and the kernel reaps orphans. A shell that is killed at once starts the supervisor; if
 //   it were started in the background, every command would ignore SIGINT and SIGQUIT.
-// - Opening the pipe waits for the relay, so no command runs while process 1 is still a shell, which SIGINT would end. The
-//   pipe of a here-document would save two processes, but nothing would wait.
+// - Opening the pipe waits for the relay, so no command runs while process 1 is still a shell, which SIGINT would end.
 // - The supervisor traps all signals it can (if it ignored them, commands would ignore them too) and runs under another
 //   name, so that `pkill sh` does not find it. Only SIGKILL ends it: then the relay exits with 0 and without an exit
 //   record once the command has closed its output.
 // - In an image whose `env` cannot ignore SIGCHLD (BusyBox), the supervisor is process 1 and the relay ignores signals.
 //
 // Every build runs this, and starting a program is most of its cost. So shells fork where they can, instead of starting
-// another shell, and read /proc. `$$` is 1 in all of them.
+// another shell, and read /proc. `$$` is 1 in all of them. The script and the pipe are files of the image: the pipe need not
+// be made, and Docker handles the arguments of a container many times. The script is a function, so that a shell has read all
+// of it before it forks.
 //
 // At the end everything but the relay is stopped and then killed, so that a daemon that holds the pipe open delays nothing
 // and the relay sees the end of file after the last byte. (kill -1 spares the caller and process 1; a stopped process
@@ -110,8 +117,8 @@ function durationMs([began, ended]: readonly string[]): number | undefined {
 // looks in a subshell: the names of a million files may be too much for the memory limit.
 const SIGNALS = 'HUP INT QUIT ABRT USR1 USR2 ALRM TERM';
 
-const ENTRY_SCRIPT = `
-say() {
+/** The content of SCRIPT_FILE. */
+export const ENTRY_SCRIPT = `say() {
   printf '\\036assay:%s:%s\\036' "$ASSAY_NONCE" "$1"
 }
 clock() {
@@ -178,8 +185,7 @@ supervise() {
   ASSAY_NONCE=$1 ASSAY_FINISH=$2
   shift 2
   trap : ${SIGNALS}
-  exec >/tmp/.assay-pipe 2>/dev/null
-  rm -f /tmp/.assay-pipe
+  exec >${PIPE_FILE} 2>/dev/null
   ASSAY_SETSID=$(command -v setsid)
   while [ $# -gt 0 ]; do
     ASSAY_STEP=$1 ASSAY_WATCH=
@@ -203,26 +209,28 @@ supervise() {
 own_process() {
   read -r ASSAY_PROCESS ASSAY_REST </proc/self/stat
 }
-ASSAY_PIPE=/tmp/.assay-pipe ASSAY_RELAY=
-: >>${OUTPUT_FILE} || exit 125
-if env --ignore-signal=CHLD mkfifo -m 600 "$ASSAY_PIPE" 2>/dev/null; then
-  (
-    own_process
+main() {
+  ASSAY_RELAY=
+  : >>${OUTPUT_FILE} || exit 125
+  if env --ignore-signal=CHLD >/dev/null 2>&1; then
     (
-      kill -s KILL "$ASSAY_PROCESS"
       own_process
-      ASSAY_SUPERVISOR=$ASSAY_PROCESS
-      echo .assay-entry >/proc/self/comm
-      supervise "$@"
+      (
+        kill -s KILL "$ASSAY_PROCESS"
+        own_process
+        ASSAY_SUPERVISOR=$ASSAY_PROCESS
+        echo .assay-entry >/proc/self/comm
+        supervise "$@"
+      )
+      :
     )
-    :
-  )
-  exec env --ignore-signal=CHLD cat <"$ASSAY_PIPE" >>${OUTPUT_FILE}
-fi
-mkfifo -m 600 "$ASSAY_PIPE" || exit 125
-(trap '' ${SIGNALS}; exec cat <"$ASSAY_PIPE" >>${OUTPUT_FILE}) &
-ASSAY_RELAY=$! ASSAY_SUPERVISOR=1
-supervise "$@"
+    exec env --ignore-signal=CHLD cat <${PIPE_FILE} >>${OUTPUT_FILE}
+  fi
+  (trap '' ${SIGNALS}; exec cat <${PIPE_FILE} >>${OUTPUT_FILE}) &
+  ASSAY_RELAY=$! ASSAY_SUPERVISOR=1
+  supervise "$@"
+}
+main "$@"
 `;
 
 /** The exit status of a container whose relay has written all output, with or without an exit record. */
@@ -270,7 +278,7 @@ export function renderEnvironment(
   return [guard, ...lines, ...inherited].join('');
 }
 
-/** The container's argv. Steps are passed as arguments, never as part of the script, so nothing needs quoting. */
+/** The argv of a container of a prepared image. Steps are arguments, so nothing needs quoting. */
 export function entryCommand(entry: Entry): string[] {
   if (!/^[0-9a-f]{16,64}$/.test(entry.nonce)) throw new Error('An entry nonce is 16 to 64 hex digits.');
   if (entry.steps.length === 0) throw new Error('An entry has at least one step.');
@@ -280,5 +288,5 @@ export function entryCommand(entry: Entry): string[] {
     return [step.name, seconds, step.environment, step.mayFail ? 'optional' : 'required', step.script];
   });
   const { nonce, finish = '' } = entry;
-  return ['/bin/sh', '-c', ENTRY_SCRIPT, 'assay', nonce, finish, ...steps];
+  return ['/bin/sh', SCRIPT_FILE, nonce, finish, ...steps];
 }

@@ -21,8 +21,6 @@ const BASE_LABEL = 'assay.base';
 const MAKER_LABEL = 'assay.made-by';
 const USER_LABEL = 'assay.user';
 const GIT_LABEL = 'assay.git';
-/** Change it when the content added to images changes, so that existing ones are prepared again. */
-const SKELETON = 'skeleton 5';
 const HOST_REPOSITORY = 'assay/host';
 const GIT_PATHS = ['/usr/bin/git', '/usr/local/bin/git', '/bin/git'];
 
@@ -33,6 +31,7 @@ export function createImages(
   const { docker, call, instance } = context;
   const pending = new Map<string, Promise<PreparedImage>>();
   let tarOfHost: Buffer | undefined;
+  let skeleton: string | undefined;
 
   const findImage = (name: string) =>
     unlessRefused([404, 400], () => call('inspect an image', () => docker.getImage(name).inspect()));
@@ -64,7 +63,9 @@ export function createImages(
   async function prepareOther(name: string): Promise<PreparedImage> {
     const base = await findImage(name);
     if (!base) throw new ImageMissing(`Docker has no image ${name}: import it with assay image import FILE.`);
-    const tag = digest(`${SKELETON} ${base.Id} ${runAs.uid}:${runAs.gid}`);
+    // When what is added to images changes, they are prepared again.
+    skeleton ??= digest(await workspaceTar(runAs, '', ''));
+    const tag = digest(`${skeleton} ${base.Id}`);
     const reference = `assay/prepared:${tag}`;
     const found = await findImage(reference);
     const imageId = base.Id;

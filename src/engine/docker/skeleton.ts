@@ -9,10 +9,13 @@ import {
   MIRROR_DIRECTORY,
   type Mount,
   OUTPUT_FILE,
+  PIPE_FILE,
   PROJECT_DIRECTORY,
   RUN_DIRECTORY,
   type RunAs,
+  SCRIPT_FILE,
 } from '../../domain/container/container-plan.ts';
+import { ENTRY_SCRIPT } from '../../domain/container/entry-script.ts';
 
 const USER_NAME = 'assay';
 
@@ -57,6 +60,7 @@ type Entry = {
   owner?: RunAs;
   link?: string;
   content?: string;
+  isPipe?: boolean;
 };
 
 /**
@@ -68,6 +72,9 @@ function workspace(runAs: RunAs): Entry[] {
     { name: 'tmp', mode: 0o1777 },
     { name: 'srv', mode: 0o755 },
     { name: 'srv/.assay', mode: 0o755 },
+    { name: SCRIPT_FILE.slice(1), mode: 0o644, content: ENTRY_SCRIPT },
+    // For any user of the container, which has its own pipe of that name.
+    { name: PIPE_FILE.slice(1), mode: 0o666, isPipe: true },
     { name: OUTPUT_FILE.slice(1), mode: 0o644, content: '' },
     { name: MIRROR_DIRECTORY.slice(1), mode: 0o755 },
     { name: PROJECT_DIRECTORY.slice(1), mode: 0o755, owner: runAs },
@@ -216,10 +223,11 @@ function isLink(path: string): boolean {
 
 async function tarOf(entries: Entry[]): Promise<Buffer> {
   const tar = pack();
-  for (const { name, mode, owner, link, content } of entries) {
+  for (const { name, mode, owner, link, content, isPipe } of entries) {
     // With a fixed time, the same content gives the same bytes, and so the same image name.
     const header = { name, mode, uid: owner?.uid ?? 0, gid: owner?.gid ?? 0, mtime: new Date(UNCHANGED_AT) };
     if (link !== undefined) tar.entry({ ...header, type: 'symlink', linkname: link });
+    else if (isPipe) tar.entry({ ...header, type: 'fifo' });
     else if (content !== undefined) tar.entry({ ...header, type: 'file' }, content);
     else tar.entry({ ...header, type: 'directory' });
   }

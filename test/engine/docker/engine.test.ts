@@ -40,6 +40,25 @@ describe('the engine', () => {
     assert.equal((await fixture.engine.waitForExit(containerId))?.exitCode, 137);
   });
 
+  it('gives each container of an image an output of its own, also while others write', async () => {
+    const words = ['one', 'two', 'three', 'four'];
+    const results = await Promise.all(
+      words.map(word => fixture.run(`for i in $(seq 2000); do echo ${word}; done`)),
+    );
+    assert.deepEqual(
+      results.map(({ text }) => text),
+      words.map(word => `${word}\n`.repeat(2_000)),
+    );
+  });
+
+  it('ends although a daemon of the command holds the pipe of the output open', async () => {
+    const { exit, text } = await fixture.run(
+      'setsid sleep 1000 >/srv/.assay/pipe & echo done; ls -l /srv/.assay/pipe | cut -c1; exit 3',
+    );
+    assert.equal(exit?.status, 3);
+    assert.equal(text, 'done\np\n');
+  });
+
   it('starts a container that a crashed server created and did not start', async () => {
     const { file, nonce, plan } = await fixture.begin('echo late');
     const other = fixture.openEngine({ dockerHost: await engineThatDiesAtStart() });

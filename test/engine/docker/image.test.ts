@@ -12,7 +12,7 @@ import { busyboxRoot } from '../../support/busybox.ts';
 import { type Fixture, openFixture, textOf } from './fixture.ts';
 
 const run = promisify(execFile);
-const TOOLS = ['sh', 'cat', 'mkfifo', 'rm', 'env', 'date', 'timeout', 'setsid', 'id', 'ls', 'sleep', 'grep'];
+const TOOLS = ['sh', 'cat', 'env', 'date', 'timeout', 'setsid', 'id', 'ls', 'sleep', 'grep'];
 
 /** A root file system with a dozen programs of this machine and their libraries. */
 async function smallRoot(directory: string): Promise<void> {
