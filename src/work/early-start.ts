@@ -188,7 +188,7 @@ async function startWaiting(
   const mirrorInode = inodeOf(mirror);
   const plan = planSuite({
     ...prepared.plan,
-    build: { id: buildId, commitRef: UNKNOWN_COMMIT, nonce: UNKNOWN_COMMIT },
+    build: { id: buildId, commitRef: UNKNOWN_COMMIT, nonce: UNKNOWN_COMMIT, startedAt: 0 },
     project,
     branch: '',
     tag: '',

@@ -87,7 +87,7 @@ type Launched = Pick<LaunchedDependency, 'name' | 'launchCommand' | 'launchSecon
 
 type SuiteJob = Job<Verdict> & { launched: Launched[] };
 
-/** For a server that resumes: the dependencies may change meanwhile. */
+/** For a server that resumes: the dependencies may change meanwhile. Missing if there are none. */
 const launchedFile = ({ directory }: SuiteJob) => join(directory, 'launched');
 
 function createSuiteJob(options: SuiteJobOptions, build: Build): Job<Verdict> {
@@ -261,7 +261,12 @@ async function start(
   await writeSecrets(db.vault, build.id, job.directory, variables);
   const planned: SuiteOptions = {
     ...prepared,
-    build: { id: build.id, commitRef: build.commitRef, nonce: job.nonce },
+    build: {
+      id: build.id,
+      commitRef: build.commitRef,
+      nonce: job.nonce,
+      startedAt: build.startedAt ?? Date.now(),
+    },
     project,
     branch: request.branch,
     tag: request.tag,
@@ -281,7 +286,7 @@ async function start(
       launchCommand,
       launchSeconds,
     }));
-    await writeFile(launchedFile(job), JSON.stringify(job.launched));
+    if (job.launched.length > 0) await writeFile(launchedFile(job), JSON.stringify(job.launched));
     const written = await writeEnvironment(job.directory, variables, used);
     const environmentFile = written ?? (early && environmentFileIn(job.directory));
     const container = planSuite({

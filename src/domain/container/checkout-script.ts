@@ -19,6 +19,8 @@ import { type EntryStep, entryCommand } from './entry-script.ts';
 export type Checkout = {
   /** The full hash. */
   hash: string;
+  /** When, in milliseconds, for the reflog. Git ignores an entry of the time 0. */
+  at: number;
   /** The branch to check out by name. Without it HEAD is detached. */
   branch?: string;
   /** The URL of `origin`. It is informational: nothing can be fetched inside the container. */
@@ -34,20 +36,20 @@ export type Checkout = {
 export const CHECKOUT_STEP = 'checkout';
 
 /**
- * Writes the repository by hand instead of with `git init`: no template, no hooks, and two processes fewer. Git reads only
- * the configuration below, so attributes can name filters but none is defined, and git enters no submodule by itself.
- * Passing the mirror as --git-dir avoids the ownership check of repository discovery.
+ * Writes the repository by hand instead of with `git init`: no template, no hooks, and few processes and files, because every
+ * build makes a checkout. Git reads only the configuration below, so attributes can name filters but none is defined, and git
+ * enters no submodule by itself. Passing the mirror as --git-dir avoids the ownership check of repository discovery.
  */
 export function checkoutStep(checkout: Checkout): EntryStep {
   if (!/^([0-9a-f]{40}|[0-9a-f]{64})$/.test(checkout.hash)) throw new Error('A checkout needs a full hash.');
-  const { branch, hash, submodules = [], hasLfs = false, hasSnapshot = false } = checkout;
+  const { branch, hash, at, submodules = [], hasLfs = false, hasSnapshot = false } = checkout;
   const isLastCommand = submodules.length === 0 && !hasLfs;
   const submodulesWithLfs = submodules.filter(submodule => submodule.hasLfs);
   const head = branch === undefined ? hash : `ref: refs/heads/${branch}`;
   const lines = [
     'umask 022',
     `cd ${PROJECT_DIRECTORY} || exit 1`,
-    'mkdir -p .git/objects/info .git/objects/pack .git/refs/heads .git/refs/tags .git/info || exit 1',
+    `mkdir -p ${DIRECTORIES.map(name => `.git/${name}`).join(' ')}${branch === undefined ? ' .git/logs' : ''} || exit 1`,
     `printf '%s\\n' ${MIRROR_DIRECTORY}/objects${hasSnapshot ? ` ${SNAPSHOT_DIRECTORY}` : ''} >.git/objects/info/alternates || exit 1`,
     `printf '%s' ${shellQuote(configuration(checkout))} >.git/config || exit 1`,
     'export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_TERMINAL_PROMPT=0 GIT_LFS_SKIP_SMUDGE=1',
@@ -57,8 +59,8 @@ export function checkoutStep(checkout: Checkout): EntryStep {
       : [`printf '%s\\n' ${shellQuote(`${hash} refs/heads/${branch}`)} >>.git/packed-refs`]),
     `printf '%s\\n' ${shellQuote(head)} >.git/HEAD || exit 1`,
     // `git status` reads the reflog to report where HEAD is detached.
-    ...(branch === undefined ? ['mkdir .git/logs', writeReflog(hash)] : []),
-    isLastCommand ? `exec git ${RESET} ${hash} --` : `git ${RESET} ${hash} -- || exit 1`,
+    ...(branch === undefined ? [writeReflog(hash, at)] : []),
+    isLastCommand ? `exec git ${CHECK_OUT} ${hash}` : `git ${CHECK_OUT} ${hash} || exit 1`,
     ...(submodules.length === 0 ? [] : [SUBMODULE_FUNCTION]),
     ...submodules.map(submodule => `${submoduleCall(submodule, submodules)} || exit 1`),
     ...(hasLfs || submodulesWithLfs.length > 0 ? [LFS_FUNCTION] : []),
@@ -72,19 +74,22 @@ export function checkoutStep(checkout: Checkout): EntryStep {
 
 // Lists both in one process: branches become branches of the remote, tags stay as they are.
 const LIST_REFS = `for-each-ref --format='%(objectname) %(if:equals=refs/heads)%(refname:rstrip=-2)%(then)refs/remotes/origin/%(refname:lstrip=2)%(else)%(refname)%(end)' refs/heads refs/tags`;
-const RESET =
-  '-c core.hooksPath=/dev/null -c checkout.workers=2 -c advice.detachedHead=false reset -q --hard';
+// Not `git reset`, which would write HEAD again, and ORIG_HEAD.
+const CHECK_OUT = '-c core.hooksPath=/dev/null -c checkout.workers=2 read-tree --reset -u';
+
+/** Git creates others when it needs them. Scripts expect `info`, to which they add what git should ignore. */
+const DIRECTORIES = ['objects/info', 'refs', 'info'];
 
 // Writes a submodule where git itself would put it: its repository inside its parent's, and a `.git` file in its directory
 // that points there. Arguments: repository, directory, mirror, hash, path to the repository, configuration.
 const SUBMODULE_FUNCTION = `submodule() {
-  mkdir -p "$1/objects/info" "$1/objects/pack" "$1/refs/heads" "$1/refs/tags" "$1/info" "$2" || return 1
+  mkdir -p ${DIRECTORIES.map(name => `"$1/${name}"`).join(' ')} "$2" || return 1
   printf '%s\\n' "$3/objects" >"$1/objects/info/alternates" || return 1
   printf '%s' "$6" >"$1/config" || return 1
   git --git-dir="$3" ${LIST_REFS} >"$1/packed-refs" || return 1
   printf '%s\\n' "$4" >"$1/HEAD" || return 1
   printf 'gitdir: %s\\n' "$5" >"$2/.git" || return 1
-  git -C "$2" ${RESET} "$4" --
+  git -C "$2" ${CHECK_OUT} "$4"
 }`;
 
 // Replaces LFS pointers by their content without git-lfs, which an image need not have. Git would report these files as
@@ -176,13 +181,16 @@ export function workspaceMount(volume: string): Mount {
   return { type: 'volume', source: volume, target: PROJECT_DIRECTORY, readOnly: false };
 }
 
-function writeReflog(hash: string): string {
-  const from = `${'0'.repeat(hash.length)} ${hash} Assay <assay@localhost>`;
-  return `printf '%s %s +0000\\tcheckout: moving from origin to %s\\n' '${from}' "$(date +%s)" ${hash} >.git/logs/HEAD`;
+function writeReflog(hash: string, at: number): string {
+  const entry = `${'0'.repeat(hash.length)} ${hash} Assay <assay@localhost> ${Math.floor(at / 1000)} +0000`;
+  return `printf '%s\\tcheckout: moving from origin to %s\\n' '${entry}' ${hash} >.git/logs/HEAD`;
 }
 
 /** The git configuration of the checkout, or of the submodule `of`. */
-function configuration({ hash, branch, originUrl, submodules = [] }: Checkout, of?: PlacedSubmodule): string {
+function configuration(
+  { hash, branch, originUrl, submodules = [] }: Omit<Checkout, 'at'>,
+  of?: PlacedSubmodule,
+): string {
   const sha256 = hash.length === 64;
   const origin = originUrl ?? MIRROR_DIRECTORY;
   return [

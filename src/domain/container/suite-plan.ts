@@ -27,7 +27,7 @@ export type LaunchedDependency = { id: bigint; name: string; launchCommand: stri
 
 export type SuiteOptions = {
   instance: string;
-  build: { id: bigint; commitRef: string; nonce: string };
+  build: { id: bigint; commitRef: string; nonce: string; startedAt: number };
   project: { name: string; repositoryUrl: string };
   suite: { id: bigint; name: string; command: string };
   /** Empty if the request named something else. */
@@ -71,6 +71,7 @@ export function suiteCheckout(
 ): EntryStep {
   return checkoutStep({
     hash: options.build.commitRef,
+    at: options.build.startedAt,
     ...(options.branch !== '' && { branch: options.branch }),
     originUrl: options.project.repositoryUrl,
     ...(options.submodules && { submodules: options.submodules }),

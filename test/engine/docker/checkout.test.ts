@@ -28,6 +28,8 @@ async function git(directory: string, ...args: string[]): Promise<string> {
   return stdout.trim();
 }
 
+const checkOut = (checkout: Omit<Checkout, 'at'>) => checkoutStep({ ...checkout, at: 1_700_000_000_000 });
+
 async function makeMirror(fixture: Fixture, name: string, ...format: string[]) {
   const work = join(fixture.directory, name);
   await mkdir(work);
@@ -66,8 +68,8 @@ describe('a checkout', () => {
   });
   after(() => fixture.close());
 
-  const inside = (checkout: Checkout, command: string, mirror = repository.mirror) =>
-    fixture.run(command, { steps: [checkoutStep(checkout)], mounts: [mirrorMount(mirror)] });
+  const inside = (checkout: Omit<Checkout, 'at'>, command: string, mirror = repository.mirror) =>
+    fixture.run(command, { steps: [checkOut(checkout)], mounts: [mirrorMount(mirror)] });
 
   it("of a branch is clean, complete and named, and passes git's own checks", async () => {
     const { text, exit } = await inside(
@@ -102,10 +104,24 @@ describe('a checkout', () => {
   it('of a hash is detached at exactly that commit', async () => {
     const { text } = await inside(
       { hash: repository.second },
-      'git status | head -1; git rev-parse HEAD; git branch',
+      'git status | head -1; git rev-parse HEAD; git branch; git reflog --date=unix; cat .git/ORIG_HEAD 2>&1',
     );
     assert.match(text, /^HEAD detached at [0-9a-f]{7}\n/);
+    assert.match(text, /HEAD@\{1700000000\}: checkout: moving from origin to /);
+    assert.match(text, /cat: .*No such file/);
     assert.ok(text.includes(repository.second));
+  });
+
+  it('can be changed: branches, tags, and files to ignore', async () => {
+    const { exit, text } = await inside(
+      { hash: repository.second },
+      `exec 2>&1
+       echo made >>.git/info/exclude && touch made && git status --porcelain
+       git switch -qc mine && git tag v9 && git -c user.name=A -c user.email=a@b commit -q --allow-empty -m more
+       git gc -q && git describe && git fsck --no-dangling && git switch -q --detach v1.0 && git status | head -1`,
+    );
+    assert.equal(exit?.status, 0, text);
+    assert.equal(text, `v1.0-2-g${text.slice(8, 15)}\nHEAD detached at v1.0\n`);
   });
 
   it('belongs to the user, and copies no history', async () => {
@@ -133,7 +149,7 @@ describe('a checkout', () => {
 
   it('ignores the git settings of the suite', async () => {
     const { exit, text } = await fixture.run('unset GIT_DIR; git rev-parse HEAD', {
-      steps: [checkoutStep({ hash: repository.head })],
+      steps: [checkOut({ hash: repository.head })],
       mounts: [mirrorMount(repository.mirror)],
       environment: { GIT_DIR: '/nowhere', LD_LIBRARY_PATH: '/nowhere' },
     });
@@ -158,7 +174,7 @@ describe('a checkout', () => {
       name: volume,
       owner: { instance: fixture.instance, kind: 'build', id: '1' },
     });
-    const step = checkoutStep({ hash: repository.head });
+    const step = checkOut({ hash: repository.head });
     const { plan: suite, file: outputFile, nonce } = await fixture.begin('never run', { network: 'none' });
     const mirror = repository.mirror;
     const plan = volumeCheckoutPlan({ suite, host: fixture.host, step, mirror, volume, outputFile, nonce });
