@@ -281,6 +281,11 @@ async function follow(
   let rawEnd = log.rawOffset;
   let released = rawEnd;
   let outcome: Outcome | undefined;
+  /** Each write takes time, so an offset alone is not worth one: a server that resumes reads the records again. */
+  const appendRest = async (rawOffset: number) => {
+    const rest = mask.end();
+    if (rest.length > 0) await log.append(rest, rawOffset);
+  };
   for await (const record of followOutput({
     file: run.outputFile,
     fromByte: rawEnd,
@@ -305,10 +310,9 @@ async function follow(
           : record.status === 0
             ? run.describeEnd?.(record.name, record.durationMs)
             : undefined;
-      await log.append(mask.end(), record.rawOffset);
+      await appendRest(record.rawOffset);
       // The line and the offset after the record are one write, so a crash leaves both or neither.
-      if (title === undefined) await log.append(Buffer.alloc(0), rawEnd);
-      else await log.line(maskText(run.secrets, title), rawEnd);
+      if (title !== undefined) await log.line(maskText(run.secrets, title), rawEnd);
       live.publish(grown);
     } else if (record.kind === 'exit') {
       // A server that resumes before the verdict is recorded has to read it again.
@@ -318,7 +322,7 @@ async function follow(
     } else outcome = { kind: 'tampered' };
   }
   if (signals.signal.aborted && !outcome) return undefined;
-  await log.append(mask.end(), rawEnd);
+  await appendRest(rawEnd);
   live.publish(grown);
   return outcome;
 }

@@ -1,8 +1,8 @@
 // The lifecycle of a job, which is a build or a compile: claim it, start its container or resume one that a previous server
 // started, classify the outcome, record it, clean up. suite-job.ts and compile-job.ts supply what differs.
 
-import { mkdir, readFile, rm } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { mkdir, readFile, rm, rmdir, unlink } from 'node:fs/promises';
+import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Settings } from '../config.ts';
 import { type Limits, resourceName } from '../domain/container/container-plan.ts';
@@ -176,7 +176,6 @@ async function runJob<Verdict extends JobVerdict>(
   release: () => void,
 ): Promise<void> {
   const openJobLog = () => openLog({ path: job.logPath, limitBytes: options.settings.logLimitBytes });
-  await mkdir(dirname(job.logPath), { recursive: true, mode: 0o700 });
   let log = await openJobLog();
   try {
     let outcome: Outcome;
@@ -285,8 +284,13 @@ type Remains = Pick<Job<JobVerdict>, 'directory' | 'resources' | 'topic'>;
 const removeFromDocker = (options: JobOptions, { resources, topic }: Remains) =>
   tryToRemove(options, topic, () => removeResources(options, resources));
 
+/** Most directories have nothing but the output. A recursive removal takes several times as long. */
 const removeFiles = (options: JobOptions, { directory, topic }: Remains) =>
-  tryToRemove(options, topic, () => rm(directory, { recursive: true, force: true }));
+  tryToRemove(options, topic, () =>
+    unlink(outputFileIn(directory))
+      .then(() => rmdir(directory))
+      .catch(() => rm(directory, { recursive: true, force: true })),
+  );
 
 /** Never fails. The sweep removes what is left. */
 async function tryToRemove(options: JobOptions, job: string, remove: () => Promise<void>): Promise<void> {
@@ -310,8 +314,12 @@ export async function createJobDirectory({
   directory,
   outputFile,
 }: Pick<JobBase, 'directory' | 'outputFile'>): Promise<void> {
-  await rm(directory, { recursive: true, force: true });
-  await mkdir(directory, { recursive: true, mode: 0o700 });
+  const create = () => mkdir(directory, { recursive: true, mode: 0o700 });
+  const isNew = (await create()) !== undefined;
+  if (!isNew) {
+    await rm(directory, { recursive: true, force: true });
+    await create();
+  }
   await createOutput(outputFile);
 }
 

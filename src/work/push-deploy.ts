@@ -1,8 +1,6 @@
 // Pushes a deploy: exactly its commit, never forced, never twice. If the result of a push is unknown after a crash, a cancel
 // or a broken connection, it reads the remote branch instead of pushing again.
 
-import { mkdir } from 'node:fs/promises';
-import { dirname } from 'node:path';
 import type { DeployEvent } from '../domain/deploy.ts';
 import { hideHostPaths } from '../domain/host-paths.ts';
 import { GitFailure } from '../engine/git/git.ts';
@@ -64,7 +62,6 @@ export async function pushDeploy(
   const project = findProject(db, deploy.projectId);
   if (!project) return;
   const path = deployLogPath(options.dataDirectory, deploy.id);
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
   const log = await openLog({ path, limitBytes: options.logLimitBytes });
   const find = () => findDeploy(db, deploy.projectId, deploy.id);
   const cancellation = watchCancellation(options, [

@@ -225,13 +225,14 @@ async function writeAll(file: FileHandle, bytes: Buffer, position: number): Prom
 }
 
 async function cutToCheckpoint(log: FileHandle, times: FileHandle) {
-  const { size } = await log.stat();
-  const { checkpoint, records } = await lastCheckpoint(times, size);
+  const [{ size }, { size: timesSize }] = await Promise.all([log.stat(), times.stat()]);
+  const { checkpoint, records } = await lastCheckpoint(times, timesSize, size);
   const { endOffset } = checkpoint;
   if (size > endOffset) await log.truncate(endOffset);
-  await times.truncate(records * recordBytes);
-  const { buffer, bytesRead } = await log.read(Buffer.alloc(1), 0, 1, Math.max(0, endOffset - 1));
-  return { checkpoint, records, lastByte: bytesRead === 0 || endOffset === 0 ? newline : buffer[0]! };
+  if (timesSize > records * recordBytes) await times.truncate(records * recordBytes);
+  if (endOffset === 0) return { checkpoint, records, lastByte: newline };
+  const { buffer } = await log.read(Buffer.alloc(1), 0, 1, endOffset - 1);
+  return { checkpoint, records, lastByte: buffer[0]! };
 }
 
 function encode(checkpoint: Checkpoint): Buffer {
@@ -269,15 +270,14 @@ async function readRecord(times: FileHandle, index: number): Promise<Checkpoint 
   return decode(buffer.subarray(0, bytesRead));
 }
 
-async function countRecords(times: FileHandle): Promise<number> {
-  return Math.floor((await times.stat()).size / recordBytes);
-}
+const recordsIn = (sizeBytes: number) => Math.floor(sizeBytes / recordBytes);
 
 async function lastCheckpoint(
   times: FileHandle,
+  timesBytes: number,
   logBytes: number,
 ): Promise<{ checkpoint: Checkpoint; records: number }> {
-  for (let records = await countRecords(times); records > 0; records--) {
+  for (let records = recordsIn(timesBytes); records > 0; records--) {
     const checkpoint = await readRecord(times, records - 1);
     if (checkpoint && checkpoint.endOffset <= logBytes) return { checkpoint, records };
   }
@@ -306,7 +306,7 @@ export async function readLogTimes(
   const { start = 0, end = Number.POSITIVE_INFINITY } = range;
   const times = await open(`${path}.times`, 'r');
   try {
-    const records = await countRecords(times);
+    const records = recordsIn((await times.stat()).size);
     let low = 0;
     for (let high = records; low < high; ) {
       const middle = (low + high) >>> 1;

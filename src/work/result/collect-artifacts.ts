@@ -2,6 +2,7 @@
 // Reads them from the stopped container, writes them to one ZIP, and inserts its index. A server that was killed meanwhile
 // left the container, so the next one collects from scratch.
 
+import { existsSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
@@ -108,8 +109,7 @@ export async function collectArtifacts(
   } else {
     // An earlier attempt, or a server that was killed, may have left some.
     await deleteBuildArtifacts(db, build.id);
-    await rm(target, { force: true });
-    await rm(temporary, { force: true });
+    for (const file of [target, temporary].filter(existsSync)) await rm(file, { force: true });
   }
   return collected;
 }
