@@ -8,7 +8,7 @@ export const ARTIFACTS_DIRECTORY = '/srv/artifacts';
 /** Holds a directory for the daemon of each dependency. */
 export const RUN_DIRECTORY = '/srv/run';
 export const HOME_DIRECTORY = '/home/assay';
-/** The entry script. It is part of every prepared image. */
+/** The entry script (entry-script.ts). It is part of every prepared image. */
 export const SCRIPT_FILE = '/srv/.assay/entry.sh';
 /** A named pipe between the commands and what relays their output. Every container has its own, from its image. */
 export const PIPE_FILE = '/srv/.assay/pipe';

@@ -100,8 +100,8 @@ function durationMs([began, ended]: readonly string[]): number | undefined {
 //
 // Every build runs this, and starting a program is most of its cost. So shells fork where they can, instead of starting
 // another shell, and read /proc. `$$` is 1 in all of them. The script and the pipe are files of the image: the pipe need not
-// be made, and Docker handles the arguments of a container many times. The script is a function, so that a shell has read all
-// of it before it forks.
+// be made, and the script is not an argument, because Docker copies the arguments of a container many times. All of it but
+// its last line is in functions, so that the shell has read the whole file before it forks.
 //
 // At the end everything but the relay is stopped and then killed, so that a daemon that holds the pipe open delays nothing
 // and the relay sees the end of file after the last byte. (kill -1 spares the caller and process 1; a stopped process

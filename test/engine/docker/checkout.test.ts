@@ -121,7 +121,7 @@ describe('a checkout', () => {
        git gc -q && git describe && git fsck --no-dangling && git switch -q --detach v1.0 && git status | head -1`,
     );
     assert.equal(exit?.status, 0, text);
-    assert.equal(text, `v1.0-2-g${text.slice(8, 15)}\nHEAD detached at v1.0\n`);
+    assert.match(text, /^v1\.0-2-g[0-9a-f]{7}\nHEAD detached at v1\.0\n$/);
   });
 
   it('belongs to the user, and copies no history', async () => {
