@@ -3,7 +3,7 @@
 import { globSync, statSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { basename, join, relative } from 'node:path';
-import { brotliCompressSync, gzipSync } from 'node:zlib';
+import { brotliCompressSync, constants, gzipSync, zstdCompressSync } from 'node:zlib';
 import { type BuildOptions, build, type Plugin } from 'esbuild';
 import type { Machine } from './strip.ts';
 
@@ -25,12 +25,24 @@ const excludedPackages: Plugin = {
     onResolve({ filter: /^ssh2$/ }, ({ importer }) =>
       importer.includes('/node_modules/docker-modem/') ? unsupported : undefined,
     );
-    onResolve({ filter: /^cpu-features$|sshcrypto\.node$/ }, () => missing);
+    // Searching for supports-color takes a millisecond of each start. Assay has no colored debug log.
+    onResolve({ filter: /^cpu-features$|sshcrypto\.node$|^supports-color$/ }, () => missing);
+  },
+};
+
+/** Without this, a bundle would load modules of Node that only code outside of it uses. */
+const pureModules: Plugin = {
+  name: 'modules of Node without side effects',
+  setup({ onResolve }) {
+    onResolve({ filter: /^node:/ }, ({ path }) => ({ path, external: true, sideEffects: false }));
   },
 };
 
 /** Packages that few commands need. They are files of their own, because the server keeps the text of its file in memory. */
 const separatePackages = ['@peculiar/x509', 'ssh2'];
+
+/** Files that are not compressed, because decompressing would make a start several milliseconds longer. */
+const quickFiles = ['client', 'server'];
 
 const separate: Plugin = {
   name: 'separate packages',
@@ -42,7 +54,7 @@ const separate: Plugin = {
 };
 
 /**
- * The program, and the files that src/load-commands.ts loads: the commands of the client, those of the server, and
+ * The program, and the files that src/load-commands.ts loads: the commands of the client, `assay serve`, all commands, and
  * separate packages. `sources` are the files that all of them were made from.
  */
 export async function bundle(): Promise<{
@@ -51,26 +63,28 @@ export async function bundle(): Promise<{
   sources: string[];
 }> {
   const program = await bundleFile(join(root, 'src/main.ts'), {
-    external: ['./cli.ts', './client/command-line.ts'],
+    external: ['./cli.ts', './cli/serve.ts', './client/command-line.ts'],
   });
   const entries = [
     ['client', join(root, 'src/client/command-line.ts')],
-    ['server', join(root, 'src/cli.ts')],
+    ['server', join(root, 'src/cli/serve.ts')],
+    ['commands', join(root, 'src/cli.ts')],
     ...separatePackages.map(name => [name, name]),
   ];
   const sources = new Set(program.sources);
+  const params = { [constants.ZSTD_c_compressionLevel]: 19 };
   const files = new Map<string, Uint8Array>();
   for (const [name, entry] of entries as [string, string][]) {
     const file = await bundleFile(entry, {
       banner: { js: '(function(exports,require,module,__filename,__dirname){' },
       footer: { js: '})' },
-      plugins: [separate, excludedPackages],
+      plugins: [separate, excludedPackages, pureModules],
       // A package is loaded by `require`, which src/load-commands.ts defines.
       supported: { 'dynamic-import': false },
     });
     for (const source of file.sources) sources.add(source);
-    // Not compressed: that would make the start 9 ms longer.
-    files.set(`${name}.cjs`, file.code);
+    if (quickFiles.includes(name)) files.set(`${name}.cjs`, file.code);
+    else files.set(`${name}.cjs.zst`, zstdCompressSync(file.code, { params }));
   }
   return { program: program.code, files, sources: [...sources] };
 }
@@ -96,7 +110,7 @@ async function bundleFile(
     logLevel: 'silent',
     // CommonJS has no import.meta. Code that needs a file beside its source uses src/asset.ts.
     define: { 'import.meta.dirname': '__dirname' },
-    plugins: [excludedPackages],
+    plugins: [excludedPackages, pureModules],
     ...options,
   });
   if (result.warnings.length > 0) {

@@ -1,2 +1,2 @@
-// Replaces native add-ons that a package tries to load but does not need.
+// Replaces packages and native add-ons that a package tries to load but does not need.
 throw new Error('not part of this executable');

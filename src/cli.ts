@@ -1,9 +1,10 @@
-// The command line of the executable: the list of commands, and the exit status of expected errors.
+// The command line of the executable: the list of commands.
 
 import { accountCommands } from './cli/accounts.ts';
 import { backupCommands } from './cli/backup.ts';
 import { cacheCommands } from './cli/cache.ts';
 import { cleanup } from './cli/cleanup.ts';
+import { statusOf } from './cli/command.ts';
 import { demo } from './cli/demo.ts';
 import { dependencyCommands } from './cli/dependency.ts';
 import { doctor } from './cli/doctor.ts';
@@ -15,8 +16,6 @@ import { clientCommands, clientFamilies } from './client/commands.ts';
 import type { Command } from './command/command.ts';
 import { completionCommand } from './command/completion.ts';
 import { type CommandLine, commandsOf, runCommandLine } from './command/run-command.ts';
-import { EngineRefused, EngineUnavailable } from './engine/engine.ts';
-import { DataError } from './store/data/data.ts';
 
 export const line: CommandLine = {
   introduction: 'Assay, a self-hosted continuous-integration appliance.',
@@ -52,10 +51,7 @@ export const line: CommandLine = {
   },
   conclusion:
     '  --version, --help; "assay COMMAND --help" explains a command, "assay help" lists the topics of the manual.',
-  statusOf: error =>
-    error instanceof DataError || error instanceof EngineUnavailable || error instanceof EngineRefused
-      ? 1
-      : undefined,
+  statusOf,
 };
 
 export const commands: readonly Command[] = commandsOf(line);

@@ -1,6 +1,6 @@
 // The entry point: runs the command line and sets the exit status.
 
-import { loadClient, loadServer } from './load-commands.ts';
+import { loadClient, loadCommands } from './load-commands.ts';
 import { keepThreadPoolGoing } from './thread-pool.ts';
 import { version } from './version.ts';
 
@@ -16,5 +16,5 @@ async function run(): Promise<number> {
   keepThreadPoolGoing();
   // The server starts sooner if the commands of the client are not loaded.
   const status = argv[0] === 'serve' ? undefined : await (await loadClient()).runClientCommand(argv);
-  return status ?? (await loadServer(argv)).runCommand(argv);
+  return status ?? (await loadCommands(argv)).runCommand(argv);
 }

@@ -4,7 +4,8 @@ import { type FlagKind, type Invocation, UsageError } from '../command/command.t
 import { readSettings, type Settings, settings } from '../config.ts';
 import { errorMessage } from '../contract/error-text.ts';
 import { Refusal } from '../domain/refusal.ts';
-import { createDataDirectory, openData } from '../store/data/data.ts';
+import { EngineRefused, EngineUnavailable } from '../engine/engine.ts';
+import { createDataDirectory, DataError, openData } from '../store/data/data.ts';
 import type { Db } from '../store/database/db.ts';
 
 const PATHS = ['DATA', 'TLS_CERT', 'TLS_KEY'];
@@ -16,6 +17,12 @@ export const settingFlags: Record<string, FlagKind> = Object.fromEntries(
     PATHS.includes(name) ? 'path' : 'value',
   ]),
 );
+
+/** The exit status for an error that a person has to fix. Undefined for a defect. */
+export const statusOf = (error: unknown): number | undefined =>
+  error instanceof DataError || error instanceof EngineUnavailable || error instanceof EngineRefused
+    ? 1
+    : undefined;
 
 export const DATA_LINE = '  --data DIRECTORY      the data directory [./assay-data]';
 

@@ -2,13 +2,14 @@
 
 import { startApp } from '../app.ts';
 import type { Command } from '../command/command.ts';
+import { runCommandLine } from '../command/run-command.ts';
 import { flagOf, readSettings, type Settings, settings } from '../config.ts';
 import { loadCertificate, trustAuthorities } from '../engine/certificate.ts';
 import { createLog } from '../log.ts';
 import { hasAccounts, hasAdministrator } from '../store/accounts.ts';
 import { DataError } from '../store/data/data.ts';
 import { getSetUpCode } from '../store/setup.ts';
-import { settingFlags } from './command.ts';
+import { settingFlags, statusOf } from './command.ts';
 
 export const serve: Command = {
   name: 'serve',
@@ -71,7 +72,7 @@ export const serve: Command = {
 
 /** A message for an address that cannot be used; undefined for any other error. */
 function listenProblem(error: NodeJS.ErrnoException, { listen }: Settings): DataError | undefined {
-  if (error.syscall !== 'listen' && error.syscall !== 'getaddrinfo') return undefined;
+  if (!['bind', 'listen', 'getaddrinfo'].includes(error.syscall ?? '')) return undefined;
   const reasons: Record<string, string> = {
     EADDRINUSE: 'another program is using it',
     EACCES: 'this user may not use that port',
@@ -83,3 +84,16 @@ function listenProblem(error: NodeJS.ErrnoException, { listen }: Settings): Data
     `cannot listen on ${listen.host}:${listen.port}: ${reason}; choose another with --listen`,
   );
 }
+
+/** Runs this command alone. The server starts sooner without the code of the others. */
+export const runCommand = (argv: readonly string[]): Promise<number> =>
+  runCommandLine(
+    {
+      introduction: serve.summary,
+      groups: [{ title: 'Server', commands: [serve] }],
+      families: {},
+      conclusion: '',
+      statusOf,
+    },
+    argv,
+  );

@@ -151,7 +151,7 @@ export async function startMachine(options: MachineOptions): Promise<Machine> {
     const until = performance.now() + START_MS;
     const responds = () =>
       docker
-        .call('ping', () => docker.docker.ping(), { deadlineMs: 1_000 })
+        .call('ping', docker => docker.ping(), { deadlineMs: 1_000 })
         .then(
           () => true,
           () => false,

@@ -89,7 +89,7 @@ export async function startSwarmMachines(options: SwarmMachinesOptions): Promise
         for (const one of [OPEN_NETWORK, CLOSED_NETWORK]) await createNodeNetwork(docker, one);
         // What the swarm gave up while this machine was away.
         const filters = { label: [TASK_LABEL] };
-        await docker.call('prune', () => docker.docker.pruneContainers({ filters }));
+        await docker.call('prune', docker => docker.pruneContainers({ filters }));
       },
     });
     started.push(machine);
@@ -132,8 +132,8 @@ export async function startSwarmMachines(options: SwarmMachinesOptions): Promise
 const nameOf = (index: number) => `machine-${index + 1}`;
 
 /** The config-only network of a node, which swarm-wide networks are made of. The manager cannot create it. */
-async function createNodeNetwork({ docker, call }: DockerClient, network: SwarmNetwork): Promise<void> {
-  await call('create a network', () =>
+async function createNodeNetwork({ call }: DockerClient, network: SwarmNetwork): Promise<void> {
+  await call('create a network', docker =>
     docker.createNetwork({
       Name: network.config,
       ConfigOnly: true,
@@ -146,8 +146,8 @@ async function createNodeNetwork({ docker, call }: DockerClient, network: SwarmN
 }
 
 async function initializeSwarm(machine: Machine, heartbeatMs = 5_000): Promise<SwarmMachine> {
-  const { docker, call } = machine.docker;
-  await call('initialize a swarm', () =>
+  const { call } = machine.docker;
+  await call('initialize a swarm', docker =>
     docker.swarmInit({
       ListenAddr: `${machine.address}:${SWARM_PORT}`,
       AdvertiseAddr: machine.address,
@@ -161,11 +161,11 @@ async function initializeSwarm(machine: Machine, heartbeatMs = 5_000): Promise<S
 }
 
 async function joinSwarm(machine: Machine, manager: Machine): Promise<SwarmMachine> {
-  const { JoinTokens } = (await manager.docker.call('inspect a swarm', () =>
-    manager.docker.docker.swarmInspect(),
-  )) as { JoinTokens: { Worker: string } };
-  await machine.docker.call('join a swarm', () =>
-    machine.docker.docker.swarmJoin({
+  const { JoinTokens } = (await manager.docker.call('inspect a swarm', docker => docker.swarmInspect())) as {
+    JoinTokens: { Worker: string };
+  };
+  await machine.docker.call('join a swarm', docker =>
+    docker.swarmJoin({
       ListenAddr: `${machine.address}:${SWARM_PORT}`,
       AdvertiseAddr: machine.address,
       RemoteAddrs: [`${manager.address}:${SWARM_PORT}`],
@@ -177,12 +177,12 @@ async function joinSwarm(machine: Machine, manager: Machine): Promise<SwarmMachi
 
 /** Resolves when the manager has the machine as a node that is ready. */
 async function identify(machine: Machine, manager: Machine): Promise<SwarmMachine> {
-  const { Swarm } = (await machine.docker.call('info', () => machine.docker.docker.info())) as {
+  const { Swarm } = (await machine.docker.call('info', docker => docker.info())) as {
     Swarm: { NodeID: string };
   };
   const until = performance.now() + NODE_MS;
   for (;;) {
-    const nodes = (await manager.docker.call('list nodes', () => manager.docker.docker.listNodes())) as {
+    const nodes = (await manager.docker.call('list nodes', docker => docker.listNodes())) as {
       ID: string;
       Status: { State: string };
     }[];

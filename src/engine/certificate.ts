@@ -10,7 +10,8 @@ import {
   randomBytes,
   X509Certificate,
 } from 'node:crypto';
-import { chmod, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdirSync, readFileSync } from 'node:fs';
+import { chmod, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { isIPv4, isIPv6 } from 'node:net';
 import { dirname, join } from 'node:path';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
@@ -58,10 +59,10 @@ async function ensure({
   hosts: names,
 }: CertificateOptions): Promise<Certificate> {
   const hosts = [...new Set([...names.map(plainHost), ...alwaysCovered])];
-  await mkdir(directory, { recursive: true, mode: 0o700 });
+  mkdirSync(directory, { recursive: true, mode: 0o700 });
 
-  const authority = await readPair(directory, 'ca');
-  const server = await readPair(directory, 'server');
+  const authority = readPair(directory, 'ca');
+  const server = readPair(directory, 'server');
   const usable =
     authority !== undefined &&
     server !== undefined &&
@@ -76,7 +77,7 @@ async function ensure({
       ? authority
       : await issueAuthority(
           directory,
-          authority?.key ?? readKey(await readIfExists(join(directory, 'ca.key'))),
+          authority?.key ?? readKey(readIfExists(join(directory, 'ca.key'))),
           now,
         );
   return present(await issueServer(directory, signer, hosts, now), signer);
@@ -250,9 +251,9 @@ function readKey(keyPem: string | undefined): KeyObject | undefined {
 }
 
 /** Undefined if a file is missing or not PEM, or if the key does not match the certificate. */
-async function readPair(directory: string, name: string): Promise<Pair | undefined> {
-  const certPem = await readIfExists(join(directory, `${name}.pem`));
-  const key = readKey(await readIfExists(join(directory, `${name}.key`)));
+function readPair(directory: string, name: string): Pair | undefined {
+  const certPem = readIfExists(join(directory, `${name}.pem`));
+  const key = readKey(readIfExists(join(directory, `${name}.key`)));
   if (certPem === undefined || key === undefined) return undefined;
   try {
     const certificate = new X509Certificate(certPem);
@@ -303,9 +304,9 @@ function plainHost(host: string): string {
   return name;
 }
 
-async function readIfExists(path: string): Promise<string | undefined> {
+function readIfExists(path: string): string | undefined {
   try {
-    return await readFile(path, 'utf8');
+    return readFileSync(path, 'utf8');
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
     throw error;

@@ -12,7 +12,7 @@ const vm = require('node:vm');
 vm.Script = class extends vm.Script {
   constructor(code, options) {
     super(code, options);
-    if (String(options?.filename).endsWith('server.cjs'))
+    if (/\\/(server|commands)\\.cjs$/.test(options?.filename))
       process.stderr.write(\`compiled code: \${{ undefined: 'none', true: 'rejected', false: 'used' }[this.cachedDataRejected]}\\n\`);
   }
 };`;

@@ -12,11 +12,10 @@ const dockerHost = process.env.DOCKER_HOST ?? 'unix:///var/run/docker.sock';
 const name = `assay-test-${randomBytes(4).toString('hex')}`;
 
 after(async () => {
-  const { docker } = openDocker({ dockerHost });
-  await docker
-    .getImage(`${name}:latest`)
-    .remove({ force: true })
-    .catch(() => {});
+  const { call } = openDocker({ dockerHost });
+  await call('remove an image', docker => docker.getImage(`${name}:latest`).remove({ force: true })).catch(
+    () => {},
+  );
 });
 
 test('a root file system is imported under the name of its file, and can be made the default', async () => {

@@ -1,7 +1,7 @@
 // `assay serve` as a process: its output, its signals, and other commands that run at the same time.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { copyFileSync, mkdirSync, truncateSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -113,6 +113,17 @@ test('a killed server leaves nothing behind that prevents the next start', async
   const second = await serve(directory.path);
   assert.equal((await second.ask('GET', '/ping')).status, 200);
   assert.deepEqual(await second.end('SIGTERM'), [0, null]);
+});
+
+test('the server listens on a host name or an address', async () => {
+  using directory = temporaryDirectory();
+  for (const host of ['localhost', '127.0.0.1']) {
+    const server = await serve(directory.path, { env: { ASSAY_LISTEN: `${host}:0` } });
+    const socket = connect({ host, port: server.port, ca: readFileSync(join(directory.path, 'tls/ca.pem')) });
+    await once(socket, 'secureConnect', { signal: AbortSignal.timeout(10_000) });
+    socket.destroy();
+    assert.deepEqual(await server.end('SIGTERM'), [0, null]);
+  }
 });
 
 test('a port in use is reported in one line, without a stack trace', async () => {

@@ -67,7 +67,10 @@ describe('The machines of a swarm', { skip: SWARM_SKIP }, () => {
   });
 
   const stateOf = async (machine: SwarmMachine) => {
-    const nodes = (await swarm.context.docker.listNodes()) as { ID: string; Status: { State: string } }[];
+    const nodes = (await swarm.context.call('list nodes', docker => docker.listNodes())) as {
+      ID: string;
+      Status: { State: string };
+    }[];
     return nodes.find(({ ID }) => ID === machine.nodeId)?.Status.State;
   };
   const stateUntil = async (machine: SwarmMachine, expected: string) =>
@@ -81,7 +84,7 @@ describe('The machines of a swarm', { skip: SWARM_SKIP }, () => {
     );
 
   it('are nodes with an address, a host name, the label and slots of their own', async () => {
-    const nodes = (await swarm.context.docker.listNodes()) as {
+    const nodes = (await swarm.context.call('list nodes', docker => docker.listNodes())) as {
       ID: string;
       Spec: { Role: string };
       Status: { Addr: string };

@@ -105,13 +105,13 @@ async function prepare(
   const [manager] = swarm.machines as [SwarmMachine];
   const instance = `test-${randomBytes(6).toString('hex')}`;
   const context: EngineContext = { ...manager.docker, instance, internalContainers: new Set() };
-  const { docker, call } = context;
+  const { call } = context;
   const image = await makeHostImage(context);
   const load = (machine: SwarmMachine) => copyImage(context, machine, image.reference);
   await Promise.all(swarm.machines.slice(1).map(load));
 
   const tasksOf: TestSwarm['tasksOf'] = service =>
-    call('list tasks', () => docker.listTasks({ filters: { service: [service] } })) as Promise<Task[]>;
+    call('list tasks', docker => docker.listTasks({ filters: { service: [service] } })) as Promise<Task[]>;
 
   async function begin(script: string, { network, machine, user = '1000:1000', ...from }: TestService = {}) {
     const name = `test-${randomBytes(4).toString('hex')}`;
@@ -119,7 +119,7 @@ async function prepare(
     await writeFile(file, '', { mode: 0o666 });
     await chmod(file, 0o666);
     const mounts = [...image.mounts, { source: file, target: '/srv/output', readOnly: false }];
-    const created = await call('create a service', () =>
+    const created = await call('create a service', docker =>
       docker.createService(from.auth ?? NO_AUTH, {
         Name: name,
         TaskTemplate: {
@@ -158,11 +158,13 @@ async function prepare(
         const [task] = (await tasksOf(name)) as [Task];
         const node = swarm.machines.find(({ nodeId }) => nodeId === task.NodeID) as SwarmMachine;
         const containerId = task.Status.ContainerStatus?.ContainerID as string;
-        const container = await node.docker.docker.getContainer(containerId).inspect();
+        const container = await node.docker.call('inspect a container', docker =>
+          docker.getContainer(containerId).inspect(),
+        );
         return container.NetworkSettings.Networks[network as string]?.IPAddress as string;
       },
       async remove() {
-        await call('remove a service', () => docker.getService(created.id).remove());
+        await call('remove a service', docker => docker.getService(created.id).remove());
       },
     };
     return running;
@@ -208,13 +210,13 @@ async function prepare(
 
 /** By its ID: for a name, each machine would first ask a registry. */
 async function makeHostImage(context: EngineContext): Promise<LocalImage> {
-  const { docker, call } = context;
+  const { call } = context;
   const { reference, mounts } = await createImages(context, { runAs: RUN_AS }).prepareImage(HOST_IMAGE);
-  const { Id } = await call('inspect an image', () => docker.getImage(reference).inspect());
+  const { Id } = await call('inspect an image', docker => docker.getImage(reference).inspect());
   return { reference: Id, mounts };
 }
 
 async function copyImage(from: EngineContext, { docker: to }: SwarmMachine, image: string): Promise<void> {
-  const saved = await from.call('save an image', () => from.docker.getImage(image).get());
-  await to.call('load an image', async () => readProgress(await to.docker.loadImage(saved)));
+  const saved = await from.call('save an image', docker => docker.getImage(image).get());
+  await to.call('load an image', async docker => readProgress(await docker.loadImage(saved)));
 }

@@ -56,8 +56,6 @@ const LEVEL = 1;
 /** Deflated content must be smaller than this part of the original. */
 const WORTHWHILE = 0.9;
 
-const deflateAsync = promisify(deflateRaw);
-
 /** Creates or replaces the file. */
 export async function createZip(
   file: string,
@@ -114,7 +112,7 @@ export async function createZip(
     const options = { level: LEVEL, finishFlush: isLast ? constants.Z_FINISH : constants.Z_SYNC_FLUSH };
     if (block.length <= SYNC_BYTES) return deflateRawSync(block, options);
     deflates += 1;
-    const deflated = deflateAsync(block, options).finally(() => {
+    const deflated = promisify(deflateRaw)(block, options).finally(() => {
       deflates -= 1;
     });
     // Awaited later, after other files have been read.

@@ -2,7 +2,7 @@
 
 import { PassThrough, pipeline } from 'node:stream';
 import { crc32, createInflateRaw, createZstdDecompress } from 'node:zlib';
-import { type Entry, openPromise, type ZipFile } from 'yauzl';
+import type { Entry, ZipFile } from 'yauzl';
 
 export class BadArchive extends Error {}
 
@@ -19,11 +19,13 @@ export type ZipEntry = {
 /** By the number of the compression method. */
 const decoders = new Map([
   [0, () => new PassThrough()],
-  [8, createInflateRaw],
-  [93, createZstdDecompress],
+  [8, () => createInflateRaw()],
+  [93, () => createZstdDecompress()],
 ]);
 
 export async function* readZip(path: string): AsyncGenerator<ZipEntry> {
+  // Loaded when it is needed: few starts of the server need it soon.
+  const { openPromise } = await import('yauzl');
   try {
     const zip = await openPromise(path, { decodeStrings: false });
     for await (const entry of zip.eachEntry()) yield describe(zip, entry);

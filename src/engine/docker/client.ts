@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { connect as connectTls } from 'node:tls';
 import { inspect } from 'node:util';
-import Dockerode from 'dockerode';
+import type Dockerode from 'dockerode';
 import { EngineRefused, EngineUnavailable } from '../engine.ts';
 
 /** The engine responded with this HTTP status. */
@@ -31,9 +31,8 @@ export type RegistryAuth = Dockerode.AuthConfig;
 type CallLimits = { deadlineMs?: number | undefined; signal?: AbortSignal | undefined };
 
 export type DockerClient = {
-  docker: Dockerode;
   /** Runs a request with a deadline. `action` names it in messages. Throws EngineUnavailable or DockerRefused. */
-  call: <T>(action: string, work: () => Promise<T>, limits?: CallLimits) => Promise<T>;
+  call: <T>(action: string, work: (docker: Dockerode) => Promise<T>, limits?: CallLimits) => Promise<T>;
   /** Opens the body of a GET request, for use in `call`. Costs a fifth of the processor time of a response of dockerode. */
   download: (path: string, signal?: AbortSignal) => Promise<Readable>;
   /** Ends every request and refuses new ones, so that the process can exit. */
@@ -61,24 +60,31 @@ export function openDocker(settings: ClientSettings): DockerClient {
   // dockerode formats the options of every request for its debug log, with all sockets of the agent: a quarter of the
   // processor time of a short build.
   Object.assign(agent, { [inspect.custom]: () => 'Agent' });
-  const docker = makeDockerode({ ...address, agent });
   const closed = new AbortController();
-  // dockerode accepts a signal only for some requests. This passes the signal of a call to all of its requests.
   const signalOfCall = new AsyncLocalStorage<AbortSignal>();
-  const dial = docker.modem.dial.bind(docker.modem);
-  docker.modem.dial = (request, callback) => {
-    const abortSignal = signalOfCall.getStore();
-    dial(abortSignal ? { ...request, abortSignal } : request, callback);
+  const open = async () => {
+    const docker = await makeDockerode({ ...address, agent });
+    // dockerode accepts a signal only for some requests. This passes the signal of a call to all of its requests.
+    const dial = docker.modem.dial.bind(docker.modem);
+    docker.modem.dial = (request, callback) => {
+      const abortSignal = signalOfCall.getStore();
+      dial(abortSignal ? { ...request, abortSignal } : request, callback);
+    };
+    return docker;
   };
-  let unreadDirectory = certificates;
-  // Tried before each call until it succeeds: without certificates the engine is unavailable.
-  const readCertificates = () => {
-    if (unreadDirectory === undefined) return;
-    Object.assign(docker.modem, certificatesIn(unreadDirectory, dockerHost));
-    unreadDirectory = undefined;
+  let opened: Promise<Dockerode> | undefined;
+  let tlsOptions: Partial<Certificates> | undefined = certificates === undefined ? {} : undefined;
+  const begin = async () => {
+    opened ??= open();
+    const docker = await opened;
+    // Tried before each call until it succeeds: without certificates the engine is unavailable.
+    if (tlsOptions === undefined && certificates !== undefined) {
+      tlsOptions = certificatesIn(certificates, dockerHost);
+      Object.assign(docker.modem, tlsOptions);
+    }
+    return docker;
   };
   return {
-    docker,
     call: async (action, work, limits = {}) => {
       // The deadline applies to the call, not to a stream that it returns.
       const deadline = new AbortController();
@@ -94,9 +100,12 @@ export function openDocker(settings: ClientSettings): DockerClient {
         signal.addEventListener('abort', onAbort, { once: true });
       });
       try {
-        signal.throwIfAborted();
-        readCertificates();
-        return await Promise.race([signalOfCall.run(signal, work), aborted]);
+        const run = async () => {
+          const docker = await begin();
+          signal.throwIfAborted();
+          return work(docker);
+        };
+        return await Promise.race([signalOfCall.run(signal, run), aborted]);
       } catch (error) {
         if (limits.signal?.aborted) throw limits.signal.reason;
         if (closed.signal.aborted)
@@ -113,7 +122,7 @@ export function openDocker(settings: ClientSettings): DockerClient {
       download(
         () =>
           address.protocol === 'https'
-            ? connectTls({ ...address, port: Number(address.port), ...tlsOptionsOf(docker) } as never)
+            ? connectTls({ ...address, port: Number(address.port), ...tlsOptions } as never)
             : connectPlain(
                 address.socketPath === undefined
                   ? { host: address.host as string, port: Number(address.port) }
@@ -129,12 +138,6 @@ export function openDocker(settings: ClientSettings): DockerClient {
     },
   };
 }
-
-/** The certificates that dockerode uses. */
-const tlsOptionsOf = ({ modem }: Dockerode) => {
-  const { ca, cert, key } = modem as unknown as Record<'ca' | 'cert' | 'key', string>;
-  return { ca, cert, key };
-};
 
 const MAX_HEAD_BYTES = 64 * 1024;
 const MAX_REFUSAL_BYTES = 64 * 1024;
@@ -199,8 +202,14 @@ async function readRefusal(socket: Socket): Promise<string> {
   }
 }
 
-/** Hides DOCKER_HOST from dockerode, which would read it and throw if its certificates are missing. */
-function makeDockerode(address: Omit<Connection, 'certificates'> & { agent: HttpAgent }): Dockerode {
+/**
+ * Loads dockerode when it is first needed, so that a start of the server does not wait for it. Hides DOCKER_HOST, which
+ * dockerode would read and throw if its certificates are missing.
+ */
+async function makeDockerode(
+  address: Omit<Connection, 'certificates'> & { agent: HttpAgent },
+): Promise<Dockerode> {
+  const { default: Dockerode } = await import('dockerode');
   const { DOCKER_HOST } = process.env;
   delete process.env.DOCKER_HOST;
   try {
@@ -232,7 +241,9 @@ function connection(dockerHost: string, environment: Record<string, string | und
   };
 }
 
-function certificatesIn(directory: string, dockerHost: string): Record<'ca' | 'cert' | 'key', string> {
+type Certificates = Record<'ca' | 'cert' | 'key', string>;
+
+function certificatesIn(directory: string, dockerHost: string): Certificates {
   const read = (name: string) => {
     try {
       return readFileSync(join(directory, name), 'utf8');

@@ -24,7 +24,7 @@ export function createContainers(
     sandboxes?: Sandboxes;
   } = {},
 ): Containers {
-  const { docker, call, instance, internalContainers } = context;
+  const { call, instance, internalContainers } = context;
   const ofInstance = { label: [`assay.instance=${instance}`] };
   let processors: number | undefined;
   /** The containers that this process started, by name. */
@@ -68,14 +68,14 @@ export function createContainers(
   /** Creates the container while the rules are checked. */
   const start = async (plan: ContainerPlan, isProtected: Promise<unknown>): Promise<string> => {
     // Docker refuses a limit above the number of processors.
-    processors ??= (await call('info', () => docker.info())).NCPU as number;
+    processors ??= (await call('info', docker => docker.info())).NCPU as number;
     const containerId = await createJoined({
       ...plan,
       limits: { ...plan.limits, cpus: Math.min(plan.limits.cpus, processors) },
     });
     await isProtected;
     try {
-      await call('start a container', () => docker.getContainer(containerId).start());
+      await call('start a container', docker => docker.getContainer(containerId).start());
     } catch (error) {
       // 304: it is already running.
       if (isRefused(error, 304)) return containerId;
@@ -101,28 +101,29 @@ export function createContainers(
     async stopContainer(container) {
       // 409: it does not run.
       await unlessRefused([404, 409], () =>
-        call('stop a container', () => docker.getContainer(container).kill({ signal: 'KILL' })),
+        call('stop a container', docker => docker.getContainer(container).kill({ signal: 'KILL' })),
       );
     },
 
     async readContainer({ container, directory, inside }, read, signal) {
-      const source = docker.getContainer(container);
       const segments = inside === '' ? [] : inside.split('/');
       const paths = [
         directory,
         ...segments.map((_, at) => `${directory}/${segments.slice(0, at + 1).join('/')}`),
       ];
       for (const path of paths) {
-        const found = await statPath(context, source, path);
+        const found = await statPath(context, container, path);
         // Docker would follow a link, and reads as root.
         if (!found || (!found.isDirectory && path !== paths.at(-1))) return undefined;
         if (path === directory && found.modifiedAt.getTime() === UNCHANGED_AT) return undefined;
       }
-      return unlessRefused([404], () => readArchive(context, source, paths.at(-1) as string, read, signal));
+      return unlessRefused([404], () =>
+        readArchive(context, container, paths.at(-1) as string, read, signal),
+      );
     },
 
     async listContainers() {
-      const found = await call('list containers', () =>
+      const found = await call('list containers', docker =>
         docker.listContainers({ all: true, filters: ofInstance }),
       );
       const joined = joinedIn(found);
@@ -136,7 +137,9 @@ export function createContainers(
 
     async listStorage({ layers }) {
       const filters = { ...ofInstance, status: ['running'] };
-      const found = await call('measure containers', () => docker.listContainers({ size: layers, filters }));
+      const found = await call('measure containers', docker =>
+        docker.listContainers({ size: layers, filters }),
+      );
       return found.flatMap(container => {
         const owner = ownershipOf(container.Labels);
         const volumes = container.Mounts.flatMap(({ Type, Name, Destination }) =>
@@ -155,23 +158,24 @@ async function createOrFind(
   sandbox: Sandbox | undefined,
   retriesLeft = 3,
 ): Promise<{ containerId: string; isNew: boolean }> {
-  const { docker, call } = context;
+  const { call } = context;
   try {
     const { id } = await createContainer(context, plan, jobOptions(plan, sandbox));
     return { containerId: id, isNew: true };
   } catch (error) {
     if (!isRefused(error, 409) || retriesLeft === 0) throw error;
   }
-  const container = docker.getContainer(plan.name);
   const sameId = await unlessRefused([404], async () => {
-    const found = await call('inspect a container', () => container.inspect());
+    const found = await call('inspect a container', docker => docker.getContainer(plan.name).inspect());
     if (!isDeepStrictEqual(ownershipOf(found.Config.Labels), plan.owner))
       throw new EngineRefused(`A container called ${plan.name} exists and does not belong to this server.`);
     const isSame = isDeepStrictEqual(found.Config.Entrypoint, plan.command);
     if (isSame && found.State.Status !== 'removing') return found.Id;
     // It belongs to an earlier attempt.
     await removeContainer(context, plan.name);
-    await call('wait for a container', () => container.wait({ condition: 'removed' }));
+    await call('wait for a container', docker =>
+      docker.getContainer(plan.name).wait({ condition: 'removed' }),
+    );
     return undefined;
   });
   if (sameId !== undefined) return { containerId: sameId, isNew: false };
@@ -184,11 +188,11 @@ const ENDED_BEFORE_KILL = /is not running/;
 export const networkSysctls = (): Record<string, string> =>
   existsSync(LOOPBACK_IPV6) ? { 'net.ipv6.conf.lo.disable_ipv6': '0' } : {};
 
-export async function removeContainer({ docker, call }: EngineContext, container: string): Promise<void> {
+export async function removeContainer({ call }: EngineContext, container: string): Promise<void> {
   const remove = () =>
     // 409: another call is removing it already.
     unlessRefused([404, 409], () =>
-      call('remove a container', () => docker.getContainer(container).remove({ force: true, v: true })),
+      call('remove a container', docker => docker.getContainer(container).remove({ force: true, v: true })),
     );
   await remove().catch(error => {
     // Docker 20.10 refuses if the container ends by itself just before Docker kills it.

@@ -39,9 +39,9 @@ export async function createContainer(
   { name, owner, image, command, mounts = [] }: ContainerSpec,
   { HostConfig, ...options }: DockerContainerOptions = {},
 ): Promise<DockerContainer> {
-  const { docker, call } = context;
+  const { call } = context;
   try {
-    return await call('create a container', () =>
+    return await call('create a container', docker =>
       docker.createContainer({
         name,
         Image: image,
@@ -103,8 +103,8 @@ export async function findVolume(context: EngineContext, name: string) {
   return found && !isPlaceholder(found) ? found : undefined;
 }
 
-export const inspectVolume = ({ docker, call }: EngineContext, name: string) =>
-  unlessRefused([404], () => call('inspect a volume', () => docker.getVolume(name).inspect()));
+export const inspectVolume = ({ call }: EngineContext, name: string) =>
+  unlessRefused([404], () => call('inspect a volume', docker => docker.getVolume(name).inspect()));
 
 export const isPlaceholder = ({ Labels }: { Labels?: Record<string, string> | null }) =>
   ownershipOf(Labels)?.kind === LOST_VOLUME_KIND;
@@ -116,7 +116,7 @@ export async function throwIfVolumeLost(context: EngineContext, mounts: readonly
     const found = await inspectVolume(context, source);
     if (!found || !isPlaceholder(found)) continue;
     await unlessRefused([404, 409], () =>
-      context.call('remove a volume', () => context.docker.getVolume(source).remove()),
+      context.call('remove a volume', docker => docker.getVolume(source).remove()),
     );
     throw new VolumeLost(`Docker has lost the volume ${source}.`);
   }

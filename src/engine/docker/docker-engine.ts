@@ -24,7 +24,7 @@ export type DockerEngineOptions = ClientSettings &
 
 export function createDockerEngine(options: DockerEngineOptions): Engine {
   const client = openDocker(options);
-  const { docker, call } = client;
+  const { call } = client;
   const { instance, watchIntervalMs } = options;
   const context: EngineContext = { ...client, instance, watchIntervalMs, internalContainers: new Set() };
   const images = createImages(context, options);
@@ -56,8 +56,8 @@ export function createDockerEngine(options: DockerEngineOptions): Engine {
     capacity: () => undefined,
     findNode: async () => undefined,
     removePrepared: sandboxes.close,
-    ping: async () => void (await call('ping', () => docker.version())),
-    findDataRoot: async () => (await call('info', () => docker.info())).DockerRootDir as string,
+    ping: async () => void (await call('ping', docker => docker.version())),
+    findDataRoot: async () => (await call('info', docker => docker.info())).DockerRootDir as string,
     close() {
       close();
       client.close();

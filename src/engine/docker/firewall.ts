@@ -161,7 +161,7 @@ async function startGuard(
 
 /** Responses arrive in the order of the commands. */
 function connectGuard(
-  { docker, call }: EngineContext,
+  { call }: EngineContext,
   container: DockerContainer,
   stream: Duplex,
   onEnd: () => void,
@@ -170,7 +170,7 @@ function connectGuard(
   let isOpen = true;
   const output = new PassThrough();
   const ignored = new PassThrough().resume();
-  docker.modem.demuxStream(stream, output, ignored);
+  container.modem.demuxStream(stream, output, ignored);
   createInterface({ input: output }).on('line', line => waiting.shift()?.resolve(line));
   const end = () => {
     isOpen = false;

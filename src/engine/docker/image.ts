@@ -28,13 +28,13 @@ export function createImages(
   context: EngineContext,
   { runAs, hostRoot }: { runAs: RunAs; hostRoot?: string | undefined },
 ): Images {
-  const { docker, call, instance } = context;
+  const { call, instance } = context;
   const pending = new Map<string, Promise<PreparedImage>>();
   let tarOfHost: Buffer | undefined;
   let skeleton: string | undefined;
 
   const findImage = (name: string) =>
-    unlessRefused([404, 400], () => call('inspect an image', () => docker.getImage(name).inspect()));
+    unlessRefused([404, 400], () => call('inspect an image', docker => docker.getImage(name).inspect()));
 
   /** Concurrent builds that need the same image prepare it once. */
   function prepareImage(name: string): Promise<PreparedImage> {
@@ -52,7 +52,7 @@ export function createImages(
     const reference = `${HOST_REPOSITORY}:${tag}`;
     const changes = `LABEL ${MAKER_LABEL}=${instance}`;
     if (!(await findImage(reference)))
-      await call('import the image host', async () =>
+      await call('import the image host', async docker =>
         readProgress(await docker.importImage(tar as never, { repo: HOST_REPOSITORY, tag, changes })),
       );
     // The id that Docker gave the image depends on the time of the import.
@@ -146,18 +146,18 @@ export function createImages(
   async function loadSaved(file: string, reference: Reference): Promise<void> {
     const lines = await call(
       'load an image',
-      async () => readProgress(await docker.loadImage((await sourceOf(file)) as never)),
+      async docker => readProgress(await docker.loadImage((await sourceOf(file)) as never)),
       { deadlineMs: LONG_CALL_MS },
     );
     const loaded = lines.map(line => /^Loaded image(?: ID)?: (\S+)$/.exec(line)?.[1]).find(Boolean);
     if (!loaded) throw new EngineRefused(`Docker found no image in ${file}.`);
-    await call('name an image', () => docker.getImage(loaded).tag(reference));
+    await call('name an image', docker => docker.getImage(loaded).tag(reference));
   }
 
   async function importRoot(file: string, { repo, tag }: Reference): Promise<void> {
     await call(
       'import an image',
-      async () => readProgress(await docker.importImage((await sourceOf(file)) as never, { repo, tag })),
+      async docker => readProgress(await docker.importImage((await sourceOf(file)) as never, { repo, tag })),
       { deadlineMs: LONG_CALL_MS },
     );
   }
@@ -167,21 +167,21 @@ export function createImages(
     const image = await findImage(imageId);
     if (!image || image.RepoTags.length + image.RepoDigests.length > 0) return;
     const filters = { label: [`${BASE_LABEL}=${imageId}`] };
-    const prepared = await call('list images', () => docker.listImages({ filters }));
+    const prepared = await call('list images', docker => docker.listImages({ filters }));
     for (const { Id } of [...prepared, image]) await removeImage(Id);
   }
 
   async function removeImage(name: string): Promise<boolean> {
     // 409: a container uses it.
     const removed = await unlessRefused([404, 409], () =>
-      call('remove an image', () => docker.getImage(name).remove()),
+      call('remove an image', docker => docker.getImage(name).remove()),
     );
     return removed !== undefined;
   }
 
   async function listCreatedImages(): Promise<string[]> {
     const filters = { label: [`${MAKER_LABEL}=${instance}`] };
-    const found = await call('list images', () => docker.listImages({ filters }));
+    const found = await call('list images', docker => docker.listImages({ filters }));
     return found.flatMap(({ RepoTags }) => RepoTags ?? []).filter(name => name.startsWith('assay/'));
   }
 
@@ -189,13 +189,13 @@ export function createImages(
     const { repo, tag } = splitName(name);
     await call(
       'pull an image',
-      async () => readProgress(await docker.createImage({ fromImage: repo, tag })),
+      async docker => readProgress(await docker.createImage({ fromImage: repo, tag })),
       { deadlineMs: LONG_CALL_MS },
     );
   }
 
   async function listImages() {
-    const found = await call('list images', () => docker.listImages());
+    const found = await call('list images', docker => docker.listImages());
     return found.map(image => ({
       imageId: image.Id,
       names: (image.RepoTags ?? []).filter(name => name !== '<none>:<none>'),
@@ -217,9 +217,9 @@ export function createImages(
 }
 
 /** The id of an image. Throws ImageMissing. */
-export async function findImageId({ docker, call }: DockerClient, reference: string): Promise<string> {
+export async function findImageId({ call }: DockerClient, reference: string): Promise<string> {
   const found = await unlessRefused([404, 400], () =>
-    call('inspect an image', () => docker.getImage(reference).inspect()),
+    call('inspect an image', docker => docker.getImage(reference).inspect()),
   );
   if (!found) throw new ImageMissing(`Docker has no image ${reference}.`);
   return found.Id;

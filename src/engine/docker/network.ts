@@ -28,7 +28,7 @@ export type DockerNetwork = Network & {
 };
 
 export function createNetwork(context: EngineContext, options: NetworkOptions): DockerNetwork {
-  const { docker, call, instance } = context;
+  const { call, instance } = context;
   const bridge = networkName(instance);
   const firewall = createFirewall(context, bridge, options.hostImage);
   // The first server on a host, or the first after a reboot, finds no rules.
@@ -57,7 +57,7 @@ export function createNetwork(context: EngineContext, options: NetworkOptions): 
   };
   const listNetworks = async () => {
     const filters = { label: [`assay.instance=${instance}`] };
-    return (await call('list networks', () => docker.listNetworks({ filters }))).map(({ Name }) => Name);
+    return (await call('list networks', docker => docker.listNetworks({ filters }))).map(({ Name }) => Name);
   };
 
   return {
@@ -98,9 +98,9 @@ async function ensureNetwork(context: EngineContext, bridge: string, setting: st
 /** Docker's message when all its address ranges are in use. */
 const NO_ADDRESSES = /address pool/i;
 
-async function createBridge({ docker, call, instance }: EngineContext, name: string): Promise<void> {
+async function createBridge({ call, instance }: EngineContext, name: string): Promise<void> {
   try {
-    await call('create a network', () =>
+    await call('create a network', docker =>
       docker.createNetwork({
         Name: name,
         Driver: 'bridge',
@@ -124,9 +124,9 @@ async function createBridge({ docker, call, instance }: EngineContext, name: str
 /** Docker's message when a container is connected to the network, or when Docker has miscounted under load. */
 const IN_USE = /has active endpoints/;
 
-async function removeNetwork({ docker, call }: EngineContext, name: string): Promise<void> {
+async function removeNetwork({ call }: EngineContext, name: string): Promise<void> {
   try {
-    await call('remove a network', () => docker.getNetwork(name).remove());
+    await call('remove a network', docker => docker.getNetwork(name).remove());
   } catch (error) {
     if (!(error instanceof EngineRefused && IN_USE.test(error.message))) throw error;
     throw new EngineRefused(
@@ -135,14 +135,14 @@ async function removeNetwork({ docker, call }: EngineContext, name: string): Pro
   }
 }
 
-async function findNetwork({ docker, call }: EngineContext, name: string) {
-  const find = () => call('inspect a network', () => docker.getNetwork(name).inspect());
+async function findNetwork({ call }: EngineContext, name: string) {
+  const find = () => call('inspect a network', docker => docker.getNetwork(name).inspect());
   return (await unlessRefused([404], find)) as { Labels: Record<string, string> } | undefined;
 }
 
 /** In rootless mode, traffic of containers comes from a user process on the host, to which rules for the bridge do not apply. */
-async function isRootless({ docker, call }: EngineContext): Promise<boolean> {
-  const { SecurityOptions } = (await call('info', () => docker.info())) as {
+async function isRootless({ call }: EngineContext): Promise<boolean> {
+  const { SecurityOptions } = (await call('info', docker => docker.info())) as {
     SecurityOptions?: string[] | null;
   };
   return (SecurityOptions ?? []).some(option => option.startsWith('name=rootless'));

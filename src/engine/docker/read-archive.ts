@@ -2,7 +2,7 @@
 import type { Socket } from 'node:net';
 import { PassThrough, type Readable } from 'node:stream';
 import { EngineUnavailable } from '../engine.ts';
-import { type DockerContainer, unlessRefused } from './client.ts';
+import { unlessRefused } from './client.ts';
 import type { EngineContext } from './create-container.ts';
 
 const STALL_MS = 60_000;
@@ -14,11 +14,11 @@ type PathStat = { isDirectory: boolean; modifiedAt: Date };
 /** Undefined if there is nothing at the path. */
 export async function statPath(
   { call }: EngineContext,
-  container: DockerContainer,
+  container: string,
   path: string,
 ): Promise<PathStat | undefined> {
   const response = (await unlessRefused([404], () =>
-    call('inspect a path in a container', () => container.infoArchive({ path })),
+    call('inspect a path in a container', docker => docker.getContainer(container).infoArchive({ path })),
   )) as (Readable & { headers: Record<string, string> }) | undefined;
   // The body is empty, but the connection is released only when it is read.
   response?.resume();
@@ -34,7 +34,7 @@ export async function statPath(
 /** Passes the path to `read` as a tar. `read` may return before the end: the rest is not transferred. */
 export async function readArchive<T>(
   { call, download }: EngineContext,
-  container: DockerContainer,
+  container: string,
   path: string,
   read: (tar: Readable) => Promise<T>,
   signal?: AbortSignal,
@@ -42,7 +42,7 @@ export async function readArchive<T>(
   const query = `path=${encodeURIComponent(path)}`;
   const tar = await call(
     'read files of a container',
-    () => download(`/containers/${container.id}/archive?${query}`, signal),
+    () => download(`/containers/${container}/archive?${query}`, signal),
     { signal },
   );
   const socket = tar as Socket;

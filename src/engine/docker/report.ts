@@ -18,10 +18,10 @@ export type DockerReport = {
 
 /** Throws EngineUnavailable or EngineRefused, whose messages say what to do. */
 export async function inspectDocker(dockerHost: string, environment = process.env): Promise<DockerReport> {
-  const { docker, call } = openDocker({ dockerHost, environment, deadlineMs: DEADLINE_MS });
-  const version = await call('version', () => docker.version());
-  const info = await call('info', () => docker.info());
-  const images = await call('list images', () => docker.listImages());
+  const { call } = openDocker({ dockerHost, environment, deadlineMs: DEADLINE_MS });
+  const version = await call('version', docker => docker.version());
+  const info = await call('info', docker => docker.info());
+  const images = await call('list images', docker => docker.listImages());
   const components = (version.Components ?? []) as { Name: string; Version: string }[];
   const security = (info.SecurityOptions ?? []) as string[];
   const has = (name: string) => security.some(option => option.startsWith(`name=${name}`));

@@ -32,7 +32,7 @@ export function createVolumes(
   /** Where the content of a volume is, if not in Docker's own directory. */
   directoryOf?: (name: string) => string,
 ): Volumes {
-  const { docker, call, instance } = context;
+  const { call, instance } = context;
 
   async function withVolume<T>(volume: string, work: (container: DockerContainer) => Promise<T>): Promise<T> {
     const { reference: image } = await hostImage();
@@ -47,7 +47,7 @@ export function createVolumes(
 
   const removeVolume: Volumes['removeVolume'] = async (name, limits) => {
     try {
-      await call('remove a volume', () => docker.getVolume(name).remove(), limits);
+      await call('remove a volume', docker => docker.getVolume(name).remove(), limits);
     } catch (error) {
       if (isRefused(error, 409)) return false;
       if (!isRefused(error, 404)) throw error;
@@ -58,7 +58,7 @@ export function createVolumes(
   /** Docker returns an existing volume of that name, whatever its options are. */
   async function create(name: string, owner: Ownership, options: Record<string, string>): Promise<void> {
     const send = () =>
-      call('create a volume', () =>
+      call('create a volume', docker =>
         docker.createVolume({ Name: name, Labels: labelsOf(owner), Driver: 'local', DriverOpts: options }),
       );
     await send();
@@ -113,12 +113,12 @@ export function createVolumes(
       }),
 
     readVolume: ({ volume, inside }, read) =>
-      withVolume(volume, container => readArchive(context, container, pathOf(inside), read)),
+      withVolume(volume, container => readArchive(context, container.id, pathOf(inside), read)),
 
     hasDirectory: ({ volume, inside }) =>
       withVolume(
         volume,
-        async container => (await statPath(context, container, pathOf(inside)))?.isDirectory ?? false,
+        async container => (await statPath(context, container.id, pathOf(inside)))?.isDirectory ?? false,
       ),
 
     measureVolumes: async names =>
@@ -126,7 +126,7 @@ export function createVolumes(
 
     async listVolumes() {
       const filters = JSON.stringify({ label: [`assay.instance=${instance}`] });
-      const found = await call('list volumes', () => docker.listVolumes({ filters: filters as never }));
+      const found = await call('list volumes', docker => docker.listVolumes({ filters: filters as never }));
       return (found.Volumes ?? []).flatMap(volume => {
         const owner = ownershipOf(volume.Labels);
         const createdAt = new Date((volume as { CreatedAt?: string }).CreatedAt ?? 0);

@@ -20,11 +20,11 @@ export async function waitForExit(
   container: string,
   signal?: AbortSignal,
 ): Promise<ContainerState | undefined> {
-  const { docker, call, watchIntervalMs = WATCH_INTERVAL_MS } = context;
+  const { call, watchIntervalMs = WATCH_INTERVAL_MS } = context;
   for (;;) {
     signal?.throwIfAborted();
     try {
-      await call('wait for a container', () => docker.getContainer(container).wait(), {
+      await call('wait for a container', docker => docker.getContainer(container).wait(), {
         deadlineMs: watchIntervalMs,
         signal,
       });
@@ -55,11 +55,11 @@ export async function runToExit(
 
 /** Returns undefined if the container is gone. */
 export async function inspectContainer(
-  { docker, call }: EngineContext,
+  { call }: EngineContext,
   container: string,
 ): Promise<ContainerState | undefined> {
   const found = await unlessRefused([404], () =>
-    call('inspect a container', () => docker.getContainer(container).inspect()),
+    call('inspect a container', docker => docker.getContainer(container).inspect()),
   );
   return found && stateOf(found.State);
 }

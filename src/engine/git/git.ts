@@ -3,7 +3,6 @@
 import { spawn } from 'node:child_process';
 import { dirname, resolve } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { simpleGit } from 'simple-git';
 import { isSshUrl } from '../../domain/submodules.ts';
 import { explain } from './explain.ts';
 import type { SshSession } from './ssh.ts';
@@ -107,6 +106,8 @@ type RunGit = (
 
 const runSimpleGit: RunGit = async (args, call, directory, environment, watch) => {
   let ended: Ended | undefined;
+  // Loaded when it is first needed, so that a start of the server does not wait for it.
+  const { simpleGit } = await import('simple-git');
   const git = simpleGit({
     baseDir: directory,
     config: PROTECTIONS,

@@ -1,7 +1,8 @@
 // Configures the SSH client for one git call: only the project's key, the administrator's ssh/config, and the host keys of
 // the data directory.
 
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { existsSync, readdirSync } from 'node:fs';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { shellQuote } from '../../domain/text/shell.ts';
@@ -100,8 +101,8 @@ async function endSsh(directory: string): Promise<void> {
 /** Removes keys that a killed process left behind. Call it only before the first git call of this process. */
 export async function clearSshLeftovers(dataDirectory: string): Promise<void> {
   const parent = join(dataDirectory, 'tmp');
-  const names = await readdir(parent).catch(ignoreMissing);
-  const left = (names ?? []).filter(name => name.startsWith('ssh-'));
+  const names = existsSync(parent) ? readdirSync(parent) : [];
+  const left = names.filter(name => name.startsWith('ssh-'));
   await Promise.all(
     // Its ssh process may still be fetching or pushing.
     left.map(name => closeSession({ directory: join(parent, name) })),

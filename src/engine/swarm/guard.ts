@@ -42,7 +42,7 @@ export async function ensureServices(
   specs: NodeServiceSpec[],
   image: NodeImage,
 ): Promise<boolean> {
-  const { docker, call } = context;
+  const { call } = context;
   const found = await listNodeServices(context);
   const authconfig = image.credentials as RegistryAuth;
   let isChanged = false;
@@ -52,14 +52,14 @@ export async function ensureServices(
     isChanged = true;
     if (service) {
       const update = { authconfig, _query: { version: service.Version.Index }, _body: spec };
-      await call('update a service', () => docker.getService(service.ID).update(update)).catch(
+      await call('update a service', docker => docker.getService(service.ID).update(update)).catch(
         ignoreOutOfSequence,
       );
     } else {
       // With one argument, dockerode would send the specification as credentials too. 409: another process created it at
       // this moment.
       await unlessRefused([409], () =>
-        call('create a service', () => docker.createService(authconfig, spec as object)),
+        call('create a service', docker => docker.createService(authconfig, spec as object)),
       );
     }
   }
@@ -76,21 +76,18 @@ export async function findOtherInstance(context: EngineContext): Promise<string 
 
 /** The guard and the holder of the instance. */
 export async function listNodeServices(
-  { docker, call, instance }: EngineContext,
+  { call, instance }: EngineContext,
   label = `assay.instance=${instance}`,
 ): Promise<NodeService[]> {
   const filters = { label: [label] };
-  const found = (await call('list services', () => docker.listServices({ filters }))) as NodeService[];
+  const found = (await call('list services', docker => docker.listServices({ filters }))) as NodeService[];
   return found.filter(({ Spec }) => isNodeService(Spec.Labels));
 }
 
 /** The latest first. */
-export async function listNodeTasks(
-  { docker, call, instance }: EngineContext,
-  kind?: string,
-): Promise<Task[]> {
+export async function listNodeTasks({ call, instance }: EngineContext, kind?: string): Promise<Task[]> {
   const filters = { label: [`assay.instance=${instance}`] };
-  const found = (await call('list tasks', () => docker.listTasks({ filters }))) as Task[];
+  const found = (await call('list tasks', docker => docker.listTasks({ filters }))) as Task[];
   return found
     .filter(({ Spec }) => isNodeService(Spec.ContainerSpec?.Labels))
     .filter(({ Spec }) => kind === undefined || ownershipOf(Spec.ContainerSpec?.Labels)?.kind === kind)

@@ -68,7 +68,7 @@ const POLL_MS = 100;
 type SwarmNode = Node & { ManagerStatus?: { Addr?: string } };
 
 export function createSwarmNetwork(context: EngineContext, options: SwarmNetworkOptions): SwarmNetworks {
-  const { docker, call, instance } = context;
+  const { call, instance } = context;
   const directory = sharedPaths(options.shared).nodes;
   const inDirectory = (name: string) => join(directory, name);
   /** Nodes whose guard has reported, or had time to. */
@@ -82,7 +82,7 @@ export function createSwarmNetwork(context: EngineContext, options: SwarmNetwork
   let checking: Promise<'intact' | 'restored'> | undefined;
   let isFirstCheck = true;
 
-  const listNodes = () => call('list nodes', () => docker.listNodes()) as Promise<SwarmNode[]>;
+  const listNodes = () => call('list nodes', docker => docker.listNodes()) as Promise<SwarmNode[]>;
 
   const isFresh = () => performance.now() - checkedAt < CHECK_AGE_MS;
 
@@ -164,7 +164,7 @@ export function createSwarmNetwork(context: EngineContext, options: SwarmNetwork
     if (names.length + services.length === 0) return { names, rules: 0, unreached: [] };
     const { rules, unreached } = await removeRules();
     for (const { ID } of await listNodeServices(context))
-      await unlessRefused([404], () => call('remove a service', () => docker.getService(ID).remove()));
+      await unlessRefused([404], () => call('remove a service', docker => docker.getService(ID).remove()));
     const deadlineAt = performance.now() + REMOVAL_MS;
     // Docker responds before the containers have ended, and refuses to remove their network until then.
     const retry = async (isDone: () => Promise<boolean>) => {
@@ -177,7 +177,7 @@ export function createSwarmNetwork(context: EngineContext, options: SwarmNetwork
     for (const name of names) {
       let refusal: unknown;
       await retry(async () => {
-        refusal = await call('remove a network', () => docker.getNetwork(name).remove()).then(
+        refusal = await call('remove a network', docker => docker.getNetwork(name).remove()).then(
           () => undefined,
           error => {
             if (!(error instanceof EngineRefused)) throw error;
@@ -242,7 +242,7 @@ function networkOf(setting: string): SwarmNetwork {
 
 /** True if it was missing. */
 async function createIfMissing(context: EngineContext, network: SwarmNetwork): Promise<boolean> {
-  const { docker, call } = context;
+  const { call } = context;
   const other = await findOtherInstance(context);
   if (other !== undefined)
     throw new EngineRefused(
@@ -254,7 +254,7 @@ async function createIfMissing(context: EngineContext, network: SwarmNetwork): P
       `The manager of the swarm has no network ${network.config}: run the script there that assay node script prints.`,
     );
   try {
-    await call('create a network', () =>
+    await call('create a network', docker =>
       docker.createNetwork({
         Name: network.name,
         Driver: 'bridge',
@@ -271,8 +271,8 @@ async function createIfMissing(context: EngineContext, network: SwarmNetwork): P
   return true;
 }
 
-async function findNetwork({ docker, call }: EngineContext, name: string) {
-  const find = () => call('inspect a network', () => docker.getNetwork(name).inspect());
+async function findNetwork({ call }: EngineContext, name: string) {
+  const find = () => call('inspect a network', docker => docker.getNetwork(name).inspect());
   return await unlessRefused([404], find);
 }
 

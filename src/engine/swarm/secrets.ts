@@ -17,9 +17,9 @@ type Secrets = {
   remove(service: string, ids?: readonly string[]): Promise<void>;
 };
 
-export function createSecrets({ docker, call }: EngineContext): Secrets {
+export function createSecrets({ call }: EngineContext): Secrets {
   const list = async (filters: object) =>
-    (await call('list secrets', () =>
+    (await call('list secrets', docker =>
       docker.listSecrets({ filters: JSON.stringify(filters) as never }),
     )) as unknown as { ID: string }[];
   return {
@@ -31,7 +31,7 @@ export function createSecrets({ docker, call }: EngineContext): Secrets {
       const Name = `assay-${createHash('sha256').update(service).digest('hex').slice(0, 40)}`;
       const Labels = { ...labelsOf(owner), [SERVICE_LABEL]: service };
       const created = await unlessRefused([409], () =>
-        call('create a secret', async () =>
+        call('create a secret', async docker =>
           docker.createSecret({ Name, Labels, Data: Buffer.from(variables).toString('base64') }),
         ),
       );
@@ -42,7 +42,7 @@ export function createSecrets({ docker, call }: EngineContext): Secrets {
     async remove(service, ids) {
       const found = ids ?? (await list({ label: [`${SERVICE_LABEL}=${service}`] })).map(({ ID }) => ID);
       for (const id of found)
-        await unlessRefused([404], () => call('remove a secret', () => docker.getSecret(id).remove()));
+        await unlessRefused([404], () => call('remove a secret', docker => docker.getSecret(id).remove()));
     },
   };
 }

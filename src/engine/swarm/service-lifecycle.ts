@@ -34,7 +34,7 @@ export type Service = {
 };
 
 export function createServices(
-  { docker, call, instance }: EngineContext,
+  { call, instance }: EngineContext,
   { attempts, cluster, registryAuth, lostAfterMs }: ServiceOptions,
 ) {
   /** The IDs of the services that this process created, by their names. Docker need not be asked for them. */
@@ -43,7 +43,7 @@ export function createServices(
   const downSince = new Map<string, number>();
 
   const list = async (labels: string[]) =>
-    (await call('list services', () =>
+    (await call('list services', docker =>
       docker.listServices({
         filters: JSON.stringify({ label: [`assay.instance=${instance}`, ...labels] }) as never,
       }),
@@ -68,7 +68,7 @@ export function createServices(
   async function create(name: string, spec: ServiceSpec): Promise<string> {
     // 409: the same plan was started before.
     const response = (await unlessRefused([409], () =>
-      call('create a service', () => docker.createService(registryAuth(), spec)),
+      call('create a service', docker => docker.createService(registryAuth(), spec)),
     )) as { id: string } | undefined;
     // By its name, one that was removed meanwhile is unknown.
     const id = response?.id ?? (await find(name))[0]?.ID ?? name;
@@ -78,7 +78,7 @@ export function createServices(
 
   const isKnown = async (service: string) =>
     (await unlessRefused([404], () =>
-      call('inspect a service', () => docker.getService(service).inspect()),
+      call('inspect a service', docker => docker.getService(service).inspect()),
     )) !== undefined;
 
   /**
@@ -87,7 +87,7 @@ export function createServices(
    */
   async function remove(id: string, graceMs = 0): Promise<void> {
     const state = graceMs > 0 ? await waitForEnd(id, graceMs, END_POLL_MS) : 'alive';
-    await unlessRefused([404], () => call('remove a service', () => docker.getService(id).remove()));
+    await unlessRefused([404], () => call('remove a service', docker => docker.getService(id).remove()));
     // Until then, a container may have started. Those of a service that was removed before may still run.
     if (state !== 'ended') await waitForEnd(id, REMOVAL_MS, STOP_POLL_MS);
   }

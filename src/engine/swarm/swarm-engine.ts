@@ -49,7 +49,7 @@ export type SwarmEngineOptions = ClientSettings & {
 
 export function createSwarmEngine(options: SwarmEngineOptions): Engine {
   const client = whileManagerStarts(openDocker(options));
-  const { docker, call } = client;
+  const { call } = client;
   const { shared, runAs } = options;
   const paths = sharedPaths(shared);
   const context: EngineContext = { ...client, instance: options.instance, internalContainers: new Set() };
@@ -150,7 +150,7 @@ export function createSwarmEngine(options: SwarmEngineOptions): Engine {
     },
     capacity: nodes.capacity,
     // An engine that has just started responds before its swarm does.
-    ping: async () => void (await call('ping', () => docker.listNodes())),
+    ping: async () => void (await call('ping', docker => docker.listNodes())),
     findDataRoot: async () => shared,
     removePrepared: async () => {},
     close() {

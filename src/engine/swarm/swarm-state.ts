@@ -43,10 +43,10 @@ const DEFAULT_PORT = 2377;
 
 export function openSwarm(settings: ClientSettings): SwarmReader {
   const client = openDocker(settings);
-  const { docker, call, close } = client;
+  const { call, close } = client;
   return {
     async inspect() {
-      const { Swarm } = (await call('info', () => docker.info())) as { Swarm: SwarmInfo };
+      const { Swarm } = (await call('info', docker => docker.info())) as { Swarm: SwarmInfo };
       const own = Swarm.RemoteManagers?.find(({ NodeID }) => NodeID === Swarm.NodeID);
       return {
         state: Swarm.LocalNodeState,
@@ -58,7 +58,7 @@ export function openSwarm(settings: ClientSettings): SwarmReader {
       };
     },
     async readWorkerToken() {
-      const { JoinTokens } = (await call('inspect the swarm', () => docker.swarmInspect())) as {
+      const { JoinTokens } = (await call('inspect the swarm', docker => docker.swarmInspect())) as {
         JoinTokens: { Worker: string };
       };
       return JoinTokens.Worker;

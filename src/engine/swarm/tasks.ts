@@ -52,9 +52,11 @@ const FRESH_MS = 900;
 const SOON_MS = 450;
 const STALE_MS = 3_000;
 
-export function createCluster({ docker, call, instance }: EngineContext): Cluster {
-  const tasks = cached(async () => (await call('list tasks', () => docker.listTasks())) as Task[]);
-  const nodes = cached(async () => (await call('list nodes', () => docker.listNodes())) as unknown as Node[]);
+export function createCluster({ call, instance }: EngineContext): Cluster {
+  const tasks = cached(async () => (await call('list tasks', docker => docker.listTasks())) as Task[]);
+  const nodes = cached(
+    async () => (await call('list nodes', docker => docker.listNodes())) as unknown as Node[],
+  );
   return {
     tasks: async () => (await tasks(FRESH_MS)).filter(task => ownerOfTask(task)?.instance === instance),
     allTasks: () => tasks(STALE_MS),

@@ -2,7 +2,8 @@
 // nothing.
 
 import { hash, randomUUID } from 'node:crypto';
-import { chmod, type FileHandle, open, readdir, rename, rm } from 'node:fs/promises';
+import { readdirSync } from 'node:fs';
+import { chmod, type FileHandle, open, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { type ContentHash, startContentHash } from '../../content-hash.ts';
 import { isDiskFull } from '../../domain/disk-full.ts';
@@ -226,7 +227,7 @@ export async function keepSourceArchive(temporaryPath: string, finalPath: string
 
 /** Removes the files of uploads that a crash interrupted. Call it only while no upload is running. */
 export async function sweepUploads(directory: string): Promise<void> {
-  for (const name of await readdir(directory)) {
+  for (const name of readdirSync(directory)) {
     if (name.startsWith(temporaryPrefix)) await rm(join(directory, name), { force: true });
   }
 }

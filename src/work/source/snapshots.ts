@@ -1,7 +1,7 @@
 // Creates snapshots of working trees from bundles, and removes them when they have expired.
 
 import { randomUUID } from 'node:crypto';
-import { existsSync, renameSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, renameSync, statSync } from 'node:fs';
 import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseId } from '../../domain/id.ts';
@@ -90,7 +90,7 @@ export function getSnapshot(
 export async function clearSnapshots(db: Db, dataDirectory: string): Promise<void> {
   const ids = listSnapshotIds(db);
   const directory = snapshotDirectory(dataDirectory);
-  for (const name of await readdir(directory)) {
+  for (const name of readdirSync(directory)) {
     const id = idIn(name);
     // A git that outlived the server may still write to it.
     if (id === undefined || !ids.has(id))

@@ -184,11 +184,11 @@ describe('a build on a node that dies', { skip: SWARM_SKIP }, () => {
     assert.notEqual(next.name, running.machine.name);
     await running.machine.restoreLink();
     await untilState(appliance.swarm, running.machine, 'ready');
-    const { docker, call } = running.machine.docker;
+    const { call } = running.machine.docker;
     const isOfBuild = ({ Names }: { Names: string[] }) => /-build-/.test(Names.join());
     const left = await pollUntil(
       WAIT_MS,
-      async () => (await call('list containers', () => docker.listContainers())).filter(isOfBuild),
+      async () => (await call('list containers', docker => docker.listContainers())).filter(isOfBuild),
       found => found.length === 0,
     );
     assert.deepEqual(left, []);
@@ -268,9 +268,9 @@ describe('a build on a node that dies', { skip: SWARM_SKIP }, () => {
     spawnSync('dd', ['if=/dev/zero', `of=${join(disk, 'rest')}`, 'bs=1M', `count=${DISK_MIB}`]);
     assert.equal(statfsSync(disk).bavail, 0);
     const starting = start(untilTold());
-    const { docker, call } = appliance.swarm.context;
+    const { call } = appliance.swarm.context;
     const findAvoiding = async () =>
-      JSON.stringify(await call('list services', () => docker.listServices())).includes(
+      JSON.stringify(await call('list services', docker => docker.listServices())).includes(
         `node.id!=${full.nodeId}`,
       );
     assert.ok(await pollUntil(WAIT_MS, findAvoiding, isFound => isFound), 'the node rejects it');

@@ -82,10 +82,10 @@ export function startFaults(
 
 /** Resolves when the machine runs a job, or when `isOver`. */
 export async function untilBusy(swarm: TestSwarm, at: number, isOver: () => boolean): Promise<void> {
-  const { docker, call } = swarm.context;
+  const { call } = swarm.context;
   const filters = { node: [swarm.machines[at]?.nodeId as string] };
   const isBusy = async () => {
-    const tasks = (await call('list tasks', () => docker.listTasks({ filters }))) as Task[];
+    const tasks = (await call('list tasks', docker => docker.listTasks({ filters }))) as Task[];
     return isOver() || tasks.some(task => ownerOfTask(task) && task.Status.State === 'running');
   };
   await pollUntil(READY_MS, isBusy, holds => holds);
@@ -94,9 +94,9 @@ export async function untilBusy(swarm: TestSwarm, at: number, isOver: () => bool
 type Node = { Version: { Index: number }; Spec: { Availability: string }; Status: { State: string } };
 
 /** Undefined while the manager does not respond. */
-async function findNode({ context: { docker, call } }: TestSwarm, { nodeId }: SwarmMachine) {
+async function findNode({ context: { call } }: TestSwarm, { nodeId }: SwarmMachine) {
   const inspect = () =>
-    call('inspect a node', () => docker.getNode(nodeId).inspect(), { deadlineMs: CALL_MS });
+    call('inspect a node', docker => docker.getNode(nodeId).inspect(), { deadlineMs: CALL_MS });
   return (await inspect().catch(() => undefined)) as Node | undefined;
 }
 
@@ -106,12 +106,12 @@ export async function setAvailability(
   machine: SwarmMachine,
   Availability: string,
 ): Promise<void> {
-  const { docker, call } = swarm.context;
+  const { call } = swarm.context;
   const update = async () => {
     const node = await findNode(swarm, machine);
     if (!node) return false;
     const changed = { version: node.Version.Index, ...node.Spec, Availability };
-    return call('update a node', () => docker.getNode(machine.nodeId).update(changed)).then(
+    return call('update a node', docker => docker.getNode(machine.nodeId).update(changed)).then(
       () => true,
       () => false,
     );

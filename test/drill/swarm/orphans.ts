@@ -13,11 +13,11 @@ const isOfNode = (name: string) => [GUARD_KIND, HOLDER_KIND].some(kind => name.i
 const isCache = (name: string) => name.includes('-cache-');
 
 export async function findSwarmOrphans({ swarm }: SwarmAppliance): Promise<string[]> {
-  const { docker, call } = swarm.context;
-  const services = (await call('list services', () => docker.listServices())) as unknown as {
+  const { call } = swarm.context;
+  const services = (await call('list services', docker => docker.listServices())) as unknown as {
     Spec: { Name: string };
   }[];
-  const secrets = (await call('list secrets', () => docker.listSecrets())) as unknown as {
+  const secrets = (await call('list secrets', docker => docker.listSecrets())) as unknown as {
     Spec: { Name: string };
   }[];
   const found = [
@@ -28,10 +28,12 @@ export async function findSwarmOrphans({ swarm }: SwarmAppliance): Promise<strin
     ...secrets.map(({ Spec }) => `secret ${Spec.Name}`),
   ];
   for (const machine of swarm.machines) {
-    const { docker: own, call: ask } = machine.docker;
-    for (const { Names, State } of await ask('list containers', () => own.listContainers({ all: true })))
+    const { call: ask } = machine.docker;
+    for (const { Names, State } of await ask('list containers', docker =>
+      docker.listContainers({ all: true }),
+    ))
       if (!isOfNode(Names.join())) found.push(`container ${Names.join()} of ${machine.name}, ${State}`);
-    const { Volumes } = await ask('list volumes', () => own.listVolumes());
+    const { Volumes } = await ask('list volumes', docker => docker.listVolumes());
     for (const { Name } of Volumes ?? []) if (!isCache(Name)) found.push(`volume ${Name} of ${machine.name}`);
   }
   const { attempts, jobs, volumes } = sharedPaths(swarm.shared);

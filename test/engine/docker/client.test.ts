@@ -130,11 +130,11 @@ test('missing certificates are named until they exist, and then used', async () 
   try {
     await once(server.listen(0, '127.0.0.1'), 'listening');
     const { port } = server.address() as AddressInfo;
-    const { docker, call } = openDocker({
+    const { call } = openDocker({
       dockerHost: `tcp://127.0.0.1:${port}`,
       environment: { DOCKER_TLS_VERIFY: '1', DOCKER_CERT_PATH: place },
     });
-    const ask = () => call('version', () => docker.version());
+    const ask = () => call('version', docker => docker.version());
     await assert.rejects(ask, (error: unknown) => {
       assert.ok(error instanceof EngineUnavailable && !error.reached);
       assert.ok(error.message.includes(join(place, 'ca.pem')), error.message);
@@ -152,8 +152,9 @@ test('missing certificates are named until they exist, and then used', async () 
 });
 
 test('the connections of the client are not formatted with every request', async () => {
-  const { docker, close } = openDocker({ dockerHost: 'unix:///nowhere/docker.sock' });
-  const { agent } = docker.modem as unknown as { agent: object };
+  const { call, close } = openDocker({ dockerHost: 'unix:///nowhere/docker.sock' });
+  const modem = await call('read the settings', async docker => docker.modem);
+  const { agent } = modem as unknown as { agent: object };
   assert.equal(inspect({ agent }, { showHidden: true, depth: null }), '{ agent: Agent }');
   close();
 });

@@ -50,7 +50,7 @@ export async function openFixture(dockerHost = DOCKER_HOST) {
   const openEngine = (options: Partial<DockerEngineOptions> = {}) =>
     createDockerEngine({ dockerHost, instance, runAs: RUN_AS, network: 'bridge', ...options });
   const engine = openEngine();
-  const { docker } = openDocker({ dockerHost });
+  const docker = await openDocker({ dockerHost }).call('open', async opened => opened);
   const host = await engine.prepareImage(HOST_IMAGE);
   let count = 0;
 

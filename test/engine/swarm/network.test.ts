@@ -77,10 +77,10 @@ describe('The networks of a swarm', { skip: SWARM_SKIP }, () => {
       .split('\n')
       .filter(rule => rule.includes('--comment assay-'));
   const markerOf = ({ nodeId }: SwarmMachine) => join(nodes, nodeId);
-  const endGuard = async ({ docker: { docker } }: SwarmMachine) => {
+  const endGuard = async ({ docker: { call } }: SwarmMachine) => {
     const filters = { label: ['assay.kind=guard'] };
-    for (const { Id } of await docker.listContainers({ filters }))
-      await docker.getContainer(Id).remove({ force: true });
+    for (const { Id } of await call('list containers', docker => docker.listContainers({ filters })))
+      await call('remove a container', docker => docker.getContainer(Id).remove({ force: true }));
   };
   const bridgeOf = (machine: SwarmMachine, name: string) =>
     execute(machine.inside('ip', '-o', 'link')).includes(` ${name}:`);
@@ -158,7 +158,12 @@ describe('The networks of a swarm', { skip: SWARM_SKIP }, () => {
 
   it('a second check changes nothing', async () => {
     const list = async () =>
-      ((await swarm.context.docker.listServices()) as { ID: string; Version: { Index: number } }[])
+      (
+        (await swarm.context.call('list services', docker => docker.listServices())) as {
+          ID: string;
+          Version: { Index: number };
+        }[]
+      )
         .map(({ ID, Version }) => `${ID} ${Version.Index}`)
         .toSorted();
     const found = await list();
@@ -303,7 +308,11 @@ describe('The networks of a swarm', { skip: SWARM_SKIP }, () => {
     await off.powerOff();
     await pollUntil(
       WAIT_MS,
-      async () => (await swarm.context.docker.listNodes()) as { ID: string; Status: { State: string } }[],
+      async () =>
+        (await swarm.context.call('list nodes', docker => docker.listNodes())) as {
+          ID: string;
+          Status: { State: string };
+        }[],
       found => found.some(({ ID, Status }) => ID === off.nodeId && Status.State === 'down'),
     );
     const expected = left.reduce((sum, machine) => sum + rulesOf(machine).length, 0);
@@ -322,14 +331,14 @@ describe('The networks of a swarm', { skip: SWARM_SKIP }, () => {
       );
       assert.deepEqual(bridges, []);
     }
-    assert.deepEqual(await swarm.context.docker.listServices(), []);
+    assert.deepEqual(await swarm.context.call('list services', docker => docker.listServices()), []);
     assert.deepEqual(await network.listNetworks(), []);
     assert.deepEqual(readdirSync(nodes), []);
     assert.deepEqual(await network.removeNetworks(), { names: [], rules: 0, unreached: [] });
   });
 
   it('a manager that was not set up is refused', async () => {
-    await manager.docker.docker.getNetwork(OPEN_NETWORK.config).remove();
+    await manager.docker.call('remove a network', docker => docker.getNetwork(OPEN_NETWORK.config).remove());
     await assert.rejects(open().ensureNetwork(), /assay-open-node.*assay node script/);
   });
 });

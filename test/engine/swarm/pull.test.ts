@@ -180,7 +180,7 @@ describe('nodes that pull from Assay', { skip: SWARM_SKIP, timeout: 300_000 }, (
   });
 
   test('an image of several layers keeps its links, and directories above a prefix their mode', async () => {
-    const { docker, call } = swarm.context;
+    const { call } = swarm.context;
     const directories = ['dev', 'etc', 'proc', 'sbin', 'sys', 'srv', 'usr', 'var'];
     const root = await tarOf([
       ...directories.map(name => ({ name, type: 'directory' as const, mode: 0o755 })),
@@ -191,7 +191,7 @@ describe('nodes that pull from Assay', { skip: SWARM_SKIP, timeout: 300_000 }, (
       { name: 'var/opt/x/old', content: 'of the image' },
       { name: 'var/opt/kept', content: 'kept' },
     ]);
-    await call('import an image', async () =>
+    await call('import an image', async docker =>
       readProgress(await docker.importImage(root as never, { repo: 'layered', tag: '1' })),
     );
     const prepared = await createImages(swarm.context, { runAs: OWNER }).prepareImage('layered:1');
