@@ -32,7 +32,11 @@ export function isDamageError(error: unknown): boolean {
 function readEnds(sqlite: Sqlite): void {
   const queries = queriesOfEnds(sqlite).map(query => `(${query})`);
   // Few statements, because compiling one takes longer than running it.
-  while (queries.length > 0) sqlite.prepare(`SELECT ${queries.splice(0, ENDS_PER_STATEMENT)}`).get();
+  while (queries.length > 0)
+    sqlite
+      .prepare(`SELECT ${queries.splice(0, ENDS_PER_STATEMENT)}`)
+      .pluck()
+      .get();
 }
 
 /** Each query reads one entry of one table or index, however long it is. */
@@ -40,20 +44,17 @@ export function queriesOfEnds(sqlite: Sqlite): string[] {
   const trees = sqlite
     .prepare(
       `SELECT type, name, tbl_name AS owner, sql,
-         (SELECT json_group_array(column.name ORDER BY column.seqno) FROM pragma_index_info(tree.name) AS column) AS columns
+         (SELECT column.name FROM pragma_index_info(tree.name) AS column WHERE column.seqno = 0) AS first
        FROM sqlite_schema AS tree WHERE type IN ('table', 'index') AND rootpage > 0`,
     )
-    .all() as { type: 'table' | 'index'; name: string; owner: string; sql: string | null; columns: string }[];
-  return trees.flatMap(({ type, name, owner, sql, columns }) => {
+    .all() as { type: 'table' | 'index'; name: string; owner: string; sql: string | null; first: string }[];
+  return trees.flatMap(({ type, name, owner, sql, first }) => {
     // SQLite uses a partial index only for a query with the same condition.
     const [condition = ''] = /\bWHERE .*$/s.exec(sql ?? '') ?? [];
-    const [order, source] =
-      type === 'table'
-        ? [['rowid'], `"${owner}"`]
-        : [JSON.parse(columns) as string[], `"${owner}" INDEXED BY "${name}" ${condition}`];
+    const source = type === 'table' ? `"${owner}"` : `"${owner}" INDEXED BY "${name}" ${condition}`;
+    const column = type === 'table' ? 'rowid' : first;
     return ['ASC', 'DESC'].map(
-      direction =>
-        `SELECT 1 FROM ${source} ORDER BY ${order.map(column => `"${column}" ${direction}`).join(', ')} LIMIT 1`,
+      direction => `SELECT 1 FROM ${source} ORDER BY "${column}" ${direction} LIMIT 1`,
     );
   });
 }
