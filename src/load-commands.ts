@@ -22,7 +22,7 @@ const KEEP_AFTER_MS = 3_000;
 const MAX_UTILIZATION = 0.2;
 const CHECKSUM_BYTES = 16;
 /** Node's own modules that a start does not need. Code outside of functions must not use them. */
-const LOADED_LATER = ['zlib', 'child_process', 'dns', 'readline', 'readline/promises'];
+const LOADED_LATER = ['zlib', 'dns', 'https', 'readline', 'readline/promises'];
 
 export async function loadClient(): Promise<ClientModule> {
   const code = findCode('client');

@@ -126,6 +126,30 @@ test('the server listens on a host name or an address', async () => {
   }
 });
 
+test('a start loads none of the modules of Node that only later work needs', async () => {
+  using directory = temporaryDirectory();
+  const reporter = join(directory.path, 'report.cjs');
+  // The line of the address is printed as soon as the server listens.
+  writeFileSync(
+    reporter,
+    `const { write } = process.stdout;
+    process.stdout.write = (...args) => {
+      process.stderr.write(\`modules: \${process.moduleLoadList.join()}\\n\`);
+      process.stdout.write = write;
+      return write.apply(process.stdout, args);
+    };`,
+  );
+  const data = join(directory.path, 'data');
+  // The first start makes a certificate, which needs more.
+  await (await serve(data)).end('SIGTERM');
+  const server = await serve(data, { env: { NODE_OPTIONS: `--require ${reporter}` } });
+  await server.end('SIGTERM');
+  const loaded = /^modules: (.*)$/m.exec(server.stderr())?.[1]?.split(',') ?? [];
+  assert.ok(loaded.includes('NativeModule http2'), server.stderr());
+  for (const name of ['zlib', 'dns', 'https', 'readline', 'readline/promises'])
+    assert.ok(!loaded.includes(`NativeModule ${name}`), name);
+});
+
 test('a port in use is reported in one line, without a stack trace', async () => {
   using directory = temporaryDirectory();
   const taken = createServer().listen(0, '127.0.0.1');
