@@ -138,7 +138,7 @@ export async function startServer(options: {
   };
 }
 
-/** Clients show no certificates. Without an empty list of authorities, Node would load all public ones at the start. */
+/** Clients show no certificates. Without an empty list, the start would wait until Node has decoded all public authorities. */
 const contextOf = ({ cert, key }: { cert: string; key: string }) => ({ cert, key, ca: [] });
 
 /** The HTTP/2 server takes the limits of HTTP/1.1 as properties. */
