@@ -37,7 +37,7 @@ test('a container whose chosen node has gone meanwhile is placed by Swarm', asyn
     return [{ ServiceID: id, Status: { State, Err: 'no suitable node' } } as unknown as Task];
   };
   const containers = createSwarmContainers(
-    { docker, call: (_: string, ask: () => unknown) => ask(), instance: 'i' } as never,
+    { call: (_: string, work: (_: typeof docker) => unknown) => work(docker), instance: 'i' } as never,
     {
       attempts: createAttempts({
         directory: attempts,
