@@ -20,11 +20,11 @@ import {
 /** Zeros, and many of them. */
 const ZEROS = 'truncate -s 256M zeros';
 
-suite('archives', { concurrency: 2 }, () => {
+suite('archives', { concurrency: 4 }, () => {
   let appliance: Appliance;
   let fixture: DependencyFixture;
   before(async () => {
-    appliance = await startAppliance({ diskBytes: 64 << 20 });
+    appliance = await startAppliance({ diskBytes: 64 << 20, concurrency: 8 });
     fixture = openDependencies(appliance);
   });
   after(async () => {
