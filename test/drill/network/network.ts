@@ -160,10 +160,11 @@ async function slowGitHosts({ environment, journey, good, table }: Stage): Promi
 }
 
 /**
- * Runs on the host instead of git: creates `FILE.begun` after the login and `FILE.left` after the client disconnects.
+ * Runs on the host instead of git: creates `FILE.begun` after the login and `FILE.left` after the client disconnects, when
+ * writing fails.
  */
 const trickleUntilLeft = (file: string) =>
-  `touch ${file}.begun; exec 3<&0; cat <&3 >/dev/null & while kill -0 $!; do printf . >&2; sleep 0.5; done; touch ${file}.left`;
+  `trap '' PIPE; touch ${file}.begun; exec 3<&0; cat <&3 >/dev/null & while kill -0 $!; do printf . >&2; sleep 0.5; done; touch ${file}.left`;
 
 /** The error of a build request of the project when it has ended; empty if it did not end or has no error. */
 async function errorOf(environment: DrillEnvironment, path: string): Promise<string> {
