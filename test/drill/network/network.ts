@@ -160,8 +160,8 @@ async function slowGitHosts({ environment, journey, good, table }: Stage): Promi
 }
 
 /**
- * Runs on the host instead of git: creates `FILE.begun` after the login and `FILE.left` after the client disconnects, when
- * writing fails.
+ * Runs on the host instead of git: creates `FILE.begun` after the login and `FILE.left` after the client disconnects. It
+ * ignores SIGPIPE, which would end it at its next write to a client that has gone.
  */
 const trickleUntilLeft = (file: string) =>
   `trap '' PIPE; touch ${file}.begun; exec 3<&0; cat <&3 >/dev/null & while kill -0 $!; do printf . >&2; sleep 0.5; done; touch ${file}.left`;
